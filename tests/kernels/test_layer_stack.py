@@ -203,9 +203,9 @@ def test_a_row_without_a_sequence_has_a_finite_answer(decoder: Decoder) -> None:
 
 
 FAULTS = {
-    "no wait for copies": ("await_patiently(ring.full(), ring.turn);", ""),
-    "no wait for the others": ("while (seen(counter) < expected) patience.lose();", ""),
-    "no wait for a slot": ("await_patiently(ring.empty(), ring.turn ^ 1);", ""),
+    "no wait for copies": ("wait_for(ring.full(), ring.turn);", ""),
+    "no wait for the others": ("while (load_acquire(counter) < expected) limit.count();", ""),
+    "no wait for a slot": ("wait_for(ring.empty(), ring.turn ^ 1);", ""),
     "one program is not counted": ("expected += PROGRAMS;", "expected += PROGRAMS - 1;"),
 }
 

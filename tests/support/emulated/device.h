@@ -59,7 +59,7 @@ struct Copy {
   int bytes;
 };
 
-struct Meeting {
+struct NamedBarrier {
   int arrived = 0;
   std::vector<struct Thread*> waiting;
 };
@@ -69,7 +69,7 @@ struct Program {
   std::vector<char> memory;
   char* aligned;
   std::unordered_map<u32, Barrier> barriers;
-  Meeting meetings[2];
+  NamedBarrier named_barriers[2];
 };
 
 struct Warp {
@@ -121,14 +121,14 @@ void together(const u32* given, int count, u32* taken, int taken_count, Compute 
   if (taken_count) memcpy(taken, warp.taken[self->lane], 4 * taken_count);
 }
 
-inline void meet(int which, int threads) {
-  Meeting& meeting = current->program->meetings[which];
-  if (++meeting.arrived == threads) {
-    meeting.arrived = 0;
-    for (Thread* other : meeting.waiting) other->ready = true;
-    meeting.waiting.clear();
+inline void named_barrier(int which, int threads) {
+  NamedBarrier& barrier = current->program->named_barriers[which];
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    for (Thread* other : barrier.waiting) other->ready = true;
+    barrier.waiting.clear();
   } else {
-    meeting.waiting.push_back(current);
+    barrier.waiting.push_back(current);
     sleep();
   }
 }
@@ -324,7 +324,7 @@ static inline u32 __float_as_uint(float value) {
   return bits;
 }
 static inline float rsqrtf(float value) { return 1 / std::sqrt(value); }
-static inline void __syncthreads() { emulated::meet(0, emulated::threads_of_program); }
+static inline void __syncthreads() { emulated::named_barrier(0, emulated::threads_of_program); }
 static inline void __syncwarp() {
   emulated::together(nullptr, 0, nullptr, 0, [](emulated::Warp&) {});
 }

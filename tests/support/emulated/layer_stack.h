@@ -23,7 +23,7 @@ static inline void copy(u32 to, const char* from, int bytes, u32 barrier) {
   emulated::copies.push_back({&program, to, barrier, from, bytes});
 }
 
-static inline void meet(int threads) { emulated::meet(1, threads); }
+static inline void named_barrier(int threads) { emulated::named_barrier(1, threads); }
 
 static inline void multiply_bfloats(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
   emulated::multiply(sums, a, b, c, d, x, y, emulated::of_bfloat);
@@ -40,22 +40,22 @@ static inline uint2 halves_of(u32 four) {
 }
 static inline float2 of_half_pair(u32 pair) { return {emulated::of_half(pair & 0xffff), emulated::of_half(pair >> 16)}; }
 
-static inline bool ended(u32 barrier, int turn) {
+static inline bool phase_ended(u32 barrier, int turn) {
   emulated::Barrier& found = emulated::current->program->barriers.at(barrier);
   if (found.turn != turn) return true;
   found.waiting.push_back(emulated::current);
   emulated::sleep();
   return found.turn != turn;
 }
-static inline void show_barriers() {}
-static inline void show_writes() {}
-static inline void add_behind_writes(u32* to) { ++*to; }
-static inline u32 count_behind_writes(u32* to) { return (*to)++; }
-static inline u32 seen(const u32* from) {
+static inline void fence_barrier_init() {}
+static inline void fence_async_proxy() {}
+static inline void add_release(u32* to) { ++*to; }
+static inline u32 fetch_add_acq_rel(u32* to) { return (*to)++; }
+static inline u32 load_acquire(const u32* from) {
   emulated::rest();
   return *from;
 }
-static inline void turned_tiles(u32* to, u32 row) {
+static inline void load_transposed(u32* to, u32 row) {
   emulated::together(&row, 1, to, 4, [](emulated::Warp& warp) {
     for (int lane = 0; lane < emulated::kWarp; lane++)
       for (int tile = 0; tile < 4; tile++) {
@@ -68,7 +68,7 @@ static inline void turned_tiles(u32* to, u32 row) {
       }
   });
 }
-static inline void give_up() {
+static inline void trap() {
   emulated::failed = true;
   emulated::rest();
 }

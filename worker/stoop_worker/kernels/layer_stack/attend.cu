@@ -9,7 +9,7 @@ struct Rotation {
 };
 
 // Take the queries of the program's key head, and its new key and value, to shared memory, normed and rotated.
-static __device__ __forceinline__ void take_heads(u16* heads, const u16* qkv, const u16* q_norm, const u16* k_norm,
+static __device__ __forceinline__ void load_heads(u16* heads, const u16* qkv, const u16* q_norm, const u16* k_norm,
                                                   const Rotation& rotation, const Range& range, float epsilon) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (int given = warp; given < kGroup + 2; given += kWarps) {
@@ -28,7 +28,7 @@ static __device__ __forceinline__ void take_heads(u16* heads, const u16* qkv, co
     }
 #if NORMS
     if (!value) {
-      const float factor = rsqrtf(over_warp(squares) / HEAD_DIM + epsilon);
+      const float factor = rsqrtf(warp_sum(squares) / HEAD_DIM + epsilon);
       const u16* norm = query ? q_norm : k_norm;
 #pragma unroll
       for (int i = 0; i < kPairs; i++) {
@@ -99,7 +99,7 @@ struct Mixture {
 #pragma unroll
     for (int eight = 0; eight < HEAD_DIM / 8; eight += 2) {
       u32 x[4];
-      turned_tiles(x, value + eight * 16);
+      load_transposed(x, value + eight * 16);
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         float sums[4] = {mixed[eight + i][0] * kept, mixed[eight + i][1] * kept, 0, 0};
@@ -130,7 +130,7 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
   for (int i = 0; i < HEAD_DIM / 8; i++) mixture.mixed[i][0] = mixture.mixed[i][1] = 0;
   for (int tile = 0; tile < tiles; tile++) {
     const int half = tile % 2;
-    if (half == 0) await_patiently(ring.full(), ring.turn);
+    if (half == 0) wait_for(ring.full(), ring.turn);
     if (tile % kWarps == warp) {
       char* keys = memory + ring.slot * kSlot + half * kTile * kHeadRow;
       char* values = keys + kPositions * kHeadRow;
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
       __syncwarp();
       mixture.take(shared.heads, keys, values, count, step.scale);
       // the copy engine writes there next
-      show_writes();
+      fence_async_proxy();
     }
     if (half == 1 || tile + 1 == tiles) {
       __syncwarp();
@@ -175,7 +175,7 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
                (slot * KEY_HEADS + range.head) * kHeadBytes;
     reinterpret_cast<u32*>(to)[pair] = *reinterpret_cast<const u32*>(shared.heads + (kNewKey + place) * kHead + 2 * pair);
   }
-  meet_in_program();
+  sync_multiplying();
   u16* out = step.attended + range.head * kGroup * HEAD_DIM;
   float* parts = step.parts + (range.head * SPLITS + range.split) * kGroup * HEAD_DIM;
   float* part_sums = step.part_sums + (range.head * SPLITS + range.split) * kGroup * 2;
@@ -199,11 +199,11 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
   }
   if (range.active == 1) return;
 
-  meet_in_program();
+  sync_multiplying();
   if (threadIdx.x == 0) {
-    shared.last = count_behind_writes(step.counters + 2 + range.head) + 1 == static_cast<u32>(range.active);
+    shared.last = fetch_add_acq_rel(step.counters + 2 + range.head) + 1 == static_cast<u32>(range.active);
   }
-  meet_in_program();
+  sync_multiplying();
   if (!shared.last) return;
   parts -= range.split * kGroup * HEAD_DIM, part_sums -= range.split * kGroup * 2;
   for (int pair = threadIdx.x; pair < kGroup * HEAD_DIM / 2; pair += kMultiplying) {

@@ -69,7 +69,7 @@ static __device__ __forceinline__ void copy(u32 to, const char* from, int bytes,
 }
 
 // wait for the other warps that multiply
-static __device__ __forceinline__ void meet(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
+static __device__ __forceinline__ void named_barrier(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
 
 // sums of 16 x 8, of products of 16 x 16 with 16 x 8 values
 static __device__ __forceinline__ void multiply_bfloats(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
@@ -110,7 +110,7 @@ static __device__ __forceinline__ float2 of_half_pair(u32 pair) {
 }
 
 // return whether the barrier's turn has ended
-static __device__ __forceinline__ bool ended(u32 barrier, int turn) {
+static __device__ __forceinline__ bool phase_ended(u32 barrier, int turn) {
   u32 there;
   asm volatile("{ .reg .pred there; mbarrier.try_wait.parity.shared::cta.b64 there, [%1], %2; selp.u32 %0, 1, 0, there; }"
                : "=r"(there)
@@ -120,20 +120,20 @@ static __device__ __forceinline__ bool ended(u32 barrier, int turn) {
 }
 
 // let the copy engine see barriers that were just made
-static __device__ __forceinline__ void show_barriers() {
+static __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 // let the copy engine write behind this thread's own writes
-static __device__ __forceinline__ void show_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+static __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // what this program wrote before is visible to a program that sees the sum
-static __device__ __forceinline__ void add_behind_writes(u32* to) {
+static __device__ __forceinline__ void add_release(u32* to) {
   asm volatile("fence.acq_rel.gpu; red.release.gpu.global.add.u32 [%0], 1;" ::"l"(to) : "memory");
 }
 
 // the same, and return the value before, with what the programs that added it had written
-static __device__ __forceinline__ u32 count_behind_writes(u32* to) {
+static __device__ __forceinline__ u32 fetch_add_acq_rel(u32* to) {
   u32 before;
   asm volatile("fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 %0, [%1], 1; fence.acq_rel.gpu;"
                : "=r"(before)
@@ -142,18 +142,18 @@ static __device__ __forceinline__ u32 count_behind_writes(u32* to) {
   return before;
 }
 
-static __device__ __forceinline__ u32 seen(const u32* from) {
+static __device__ __forceinline__ u32 load_acquire(const u32* from) {
   u32 value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
 }
 
 // four tiles of 8 x 8 values, transposed; a lane gives the address of a row
-static __device__ __forceinline__ void turned_tiles(u32* to, u32 row) {
+static __device__ __forceinline__ void load_transposed(u32* to, u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(row)
                : "memory");
 }
 
-static __device__ __forceinline__ void give_up() { asm volatile("trap;"); }
+static __device__ __forceinline__ void trap() { asm volatile("trap;"); }

@@ -1,26 +1,26 @@
-// The product of a weight and one row, and the meeting of all programs after it.
+// The product of a weight and one row, and the barrier of all programs after it.
 
-// the meeting of all programs: each arrives once a turn
-struct Meeting {
+// a barrier of all programs: each arrives once a phase
+struct GridBarrier {
   u32* counter;
   u32 expected = 0;
 
   __device__ __forceinline__ void arrive() {
-    meet_in_program();
-    if (threadIdx.x == 0) add_behind_writes(counter);
+    sync_multiplying();
+    if (threadIdx.x == 0) add_release(counter);
     expected += PROGRAMS;
   }
 
   __device__ __forceinline__ void await() const {
     if (threadIdx.x == 0) {
-      Patience patience;
-      while (seen(counter) < expected) patience.lose();
+      SpinLimit limit;
+      while (load_acquire(counter) < expected) limit.count();
     }
-    meet_in_program();
+    sync_multiplying();
   }
 };
 
-static __device__ __forceinline__ float over_warp(float value) {
+static __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int step = 16; step; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
   return value;
@@ -35,8 +35,8 @@ static __device__ __forceinline__ float most_of_warp(float value) {
 // Take a row that other programs have written, times the norm's weights if it has one, to shared memory; returns the
 // factor of the products with it. A value there is the sum of one part of 16 bits, or with a norm of two.
 template <int WIDTH, bool NORM>
-static __device__ __forceinline__ float take_row(u16* row, const u16* from, const u16* norm, float epsilon,
-                                                 float* squares_of, float* most_of, const Meeting& meeting) {
+static __device__ __forceinline__ float load_row(u16* row, const u16* from, const u16* norm, float epsilon,
+                                                 float* squares_of, float* most_of, const GridBarrier& grid_barrier) {
   constexpr int kGroups = WIDTH / 8, kEach = (kGroups + kMultiplying - 1) / kMultiplying, kApart = WIDTH + kPartGap;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Quad factors[NORM ? kEach : 1], given[kEach];
@@ -45,7 +45,7 @@ static __device__ __forceinline__ float take_row(u16* row, const u16* from, cons
     for (int i = 0; i < kEach; i++)
       if (i * kMultiplying + threadIdx.x < kGroups) factors[i] = constant_quad(norm + 8 * (i * kMultiplying + threadIdx.x));
   }
-  meeting.await();
+  grid_barrier.await();
 #pragma unroll
   for (int i = 0; i < kEach; i++)
     if (i * kMultiplying + threadIdx.x < kGroups) given[i] = shared_quad(from + 8 * (i * kMultiplying + threadIdx.x));
@@ -56,7 +56,7 @@ static __device__ __forceinline__ float take_row(u16* row, const u16* from, cons
       const int group = i * kMultiplying + threadIdx.x;
       if (group < kGroups) *reinterpret_cast<Quad*>(row + 8 * group) = given[i];
     }
-    meet_in_program();
+    sync_multiplying();
     return 1;
   }
   float values[kEach][8] = {}, squares = 0;
@@ -80,7 +80,7 @@ static __device__ __forceinline__ float take_row(u16* row, const u16* from, cons
 #endif
   }
   if constexpr (NORM) {
-    squares = over_warp(squares);
+    squares = warp_sum(squares);
     if (lane == 0) squares_of[warp] = squares;
   }
   float up = 1, factor = 1;
@@ -88,7 +88,7 @@ static __device__ __forceinline__ float take_row(u16* row, const u16* from, cons
   // a power of two brings the largest value near the largest of float16
   most = most_of_warp(most);
   if (lane == 0) most_of[warp] = most;
-  meet_in_program();
+  sync_multiplying();
 #pragma unroll
   for (int i = 0; i < kWarps; i++) most = fmaxf(most, most_of[i]);
   const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23) - 127, -100), 100);
@@ -116,7 +116,7 @@ static __device__ __forceinline__ float take_row(u16* row, const u16* from, cons
     if constexpr (NORM)
       *reinterpret_cast<Quad*>(row + kApart + 8 * group) = Quad{second[0], second[1], second[2], second[3]};
   }
-  meet_in_program();
+  sync_multiplying();
   if constexpr (NORM) {
     squares = 0;
 #pragma unroll
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
     for (int at = 0; at < kRow; at += chunk) {
       const int pieces = min(chunk, kRow - at) / kPiece;
       const char* slot = memory + ring.slot * kSlot;
-      await_patiently(ring.full(), ring.turn);
+      wait_for(ring.full(), ring.turn);
 #pragma unroll 2
       for (int piece = warp; piece < pieces; piece += kWarps) {
         const Quad above = *reinterpret_cast<const Quad*>(slot + upper + piece * kPiece);

@@ -30,7 +30,7 @@ struct Step {
   const u16* x;
   u16 *y, *qkv, *attended, *inner;
   float *parts, *part_sums;
-  u32* counters;  // arrivals at the meeting, ended programs, then arrivals of each key head's ranges
+  u32* counters;  // arrivals at the grid barrier, ended programs, then arrivals of each key head's ranges
   const u64* layers;
   char* pool;
   u64 layer_bytes, values_offset;  // from a layer's keys to the next layer's, and to its values
@@ -56,24 +56,24 @@ static __device__ __forceinline__ void widen(Quad from, float* to) {
 static __device__ __forceinline__ float wide(u16 value) { return as_float(static_cast<u32>(value) << 16); }
 
 // a wait that ends the kernel with an error once it has lasted too long
-struct Patience {
+struct SpinLimit {
   u32 tries = 0;
   u64 begun = 0;
 
-  __device__ __forceinline__ void lose() {
+  __device__ __forceinline__ void count() {
     if (++tries % 4096) return;
     const u64 now = nanoseconds();
     if (!begun) begun = now;
-    if (now - begun > SECONDS * 1000000000ull) give_up();
+    if (now - begun > SECONDS * 1000000000ull) trap();
   }
 };
 
-static __device__ __forceinline__ void await_patiently(u32 barrier, int turn) {
-  Patience patience;
-  while (!ended(barrier, turn)) patience.lose();
+static __device__ __forceinline__ void wait_for(u32 barrier, int turn) {
+  SpinLimit limit;
+  while (!phase_ended(barrier, turn)) limit.count();
 }
 
-static __device__ __forceinline__ void meet_in_program() { meet(kMultiplying); }
+static __device__ __forceinline__ void sync_multiplying() { named_barrier(kMultiplying); }
 
 // bytes of each row in a slot that holds so many rows
 static __device__ __forceinline__ int chunk_of(int rows) {
@@ -119,7 +119,7 @@ struct Range {
 // the warp that copies
 
 template <int WIDTH>
-static __device__ __forceinline__ void bring_rows(Ring& ring, const char* weight, const float* scales, Rows rows,
+static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows,
                                                   int lane) {
   constexpr int kRow = WIDTH * kValueBytes;
   for (int tile = 0; tile < rows.count; tile += kTile) {
@@ -127,7 +127,7 @@ static __device__ __forceinline__ void bring_rows(Ring& ring, const char* weight
     const char* source = weight + static_cast<long long>(first + lane) * kRow;
     for (int at = 0; at < kRow; at += chunk) {
       const int bytes = min(chunk, kRow - at);
-      await_patiently(ring.empty(), ring.turn ^ 1);
+      wait_for(ring.empty(), ring.turn ^ 1);
       if (lane == 0) expect(ring.full(), count * bytes + (FLOAT8 ? 2 * 4 * bytes / kSide : 0));
       __syncwarp();
       if (lane < count) copy(ring.place() + lane * (chunk + kGap), source + at, bytes, ring.full());
@@ -143,7 +143,7 @@ static __device__ __forceinline__ void bring_rows(Ring& ring, const char* weight
   }
 }
 
-static __device__ __forceinline__ void bring_heads(Ring& ring, const Step& step, int layer, const Range& range, int lane) {
+static __device__ __forceinline__ void copy_heads(Ring& ring, const Step& step, int layer, const Range& range, int lane) {
   const char* keys = step.pool + layer * step.layer_bytes + range.head * kHeadBytes;
   for (int start = range.first; start < range.last; start += kPositions) {
     const int count = min(kPositions, range.last - start), position = start + lane;
@@ -152,7 +152,7 @@ static __device__ __forceinline__ void bring_heads(Ring& ring, const Step& step,
       const long long page = __ldg(step.table + position / PAGE);
       source = (page * PAGE + position % PAGE) * (KEY_HEADS * kHeadBytes);
     }
-    await_patiently(ring.empty(), ring.turn ^ 1);
+    wait_for(ring.empty(), ring.turn ^ 1);
     if (lane == 0) expect(ring.full(), 2 * count * kHeadBytes);
     __syncwarp();
     if (lane < count) {

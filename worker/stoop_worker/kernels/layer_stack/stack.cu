@@ -1,7 +1,7 @@
 // All layers of a pre-norm decoder for one row, in one launch of one program a multiprocessor. A warp of each program
 // copies the program's rows of every weight, and its part of the keys and values, to a ring of slots in shared memory; it
 // runs ahead of the other warps and waits for no other program, so that memory is read without a pause from the first
-// layer to the last. The other warps multiply what has arrived by the row, on tensor cores, and meet those of all programs
+// layer to the last. The other warps multiply what has arrived by the row, on tensor cores, and wait for those of all programs
 // after each product, because the next one needs the whole row.
 //
 // The host defines DIM, INNER, HEADS, KEY_HEADS, HEAD_DIM, FREQUENCIES (half of a head's rotated channels), NORMS (of
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       barrier_of(ring.barriers + 16 * i, 1);
       barrier_of(ring.barriers + 16 * i + 8, kWarps);
     }
-    show_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
 
@@ -37,12 +37,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       const u64* of = layers + layer * kFields;
       auto weight = [&](int field) { return reinterpret_cast<const char*>(of[field]); };
       auto scales = [&](int field) { return reinterpret_cast<const float*>(of[field + 4]); };
-      bring_rows<DIM>(ring, weight(kQkv), scales(kQkv), made, lane);
-      bring_heads(ring, step, layer, range, lane);
-      bring_rows<kQueries>(ring, weight(kOut), scales(kOut), summed, lane);
-      bring_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), gates, lane);
-      bring_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), ups, lane);
-      bring_rows<INNER>(ring, weight(kDown), scales(kDown), summed, lane);
+      copy_rows<DIM>(ring, weight(kQkv), scales(kQkv), made, lane);
+      copy_heads(ring, step, layer, range, lane);
+      copy_rows<kQueries>(ring, weight(kOut), scales(kOut), summed, lane);
+      copy_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), gates, lane);
+      copy_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), ups, lane);
+      copy_rows<INNER>(ring, weight(kDown), scales(kDown), summed, lane);
     }
     return;
   }
@@ -58,59 +58,59 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
   }
   const int mine = threadIdx.x;
   float residual = mine < summed.count ? wide(step.x[summed.first + mine]) : 0;
-  Meeting meeting{step.counters};
+  GridBarrier grid_barrier{step.counters};
 
   for (int layer = 0; layer < step.count; layer++) {
     const u64* of = layers + layer * kFields;
     auto halves = [&](int field) { return reinterpret_cast<const u16*>(of[field]); };
-    float factor = take_row<DIM, true>(row, layer ? step.y : step.x, halves(kNorm), step.epsilon, shared.squares,
-                                       shared.most, meeting);
+    float factor = load_row<DIM, true>(row, layer ? step.y : step.x, halves(kNorm), step.epsilon, shared.squares,
+                                       shared.most, grid_barrier);
     multiply<DIM, 2>(ring, memory, row, shared.sums, made);
-    meet_in_program();
+    sync_multiplying();
     if (mine < made.count) step.qkv[made.first + mine] = narrow(sum_of(shared.sums, mine) * factor);
-    meeting.arrive();
+    grid_barrier.arrive();
 
-    meeting.await();
+    grid_barrier.await();
     if (range.active) {
-      take_heads(shared.heads, step.qkv, halves(kQNorm), halves(kKNorm), rotation, range, step.head_epsilon);
-      meet_in_program();
+      load_heads(shared.heads, step.qkv, halves(kQNorm), halves(kKNorm), rotation, range, step.head_epsilon);
+      sync_multiplying();
       attend(step, ring, memory, row, shared, range, layer, context, slot);
     }
-    meeting.arrive();
+    grid_barrier.arrive();
 
-    factor = take_row<kQueries, false>(row, step.attended, nullptr, 0, shared.squares, shared.most, meeting);
+    factor = load_row<kQueries, false>(row, step.attended, nullptr, 0, shared.squares, shared.most, grid_barrier);
     multiply<kQueries, 1>(ring, memory, row, shared.sums, summed);
-    meet_in_program();
+    sync_multiplying();
     if (mine < summed.count) {
       const u16 rounded = narrow(residual + sum_of(shared.sums, mine) * factor);
       residual = wide(rounded);
       step.y[summed.first + mine] = rounded;
     }
-    meeting.arrive();
+    grid_barrier.arrive();
 
-    factor = take_row<DIM, true>(row, step.y, halves(kMlpNorm), step.epsilon, shared.squares, shared.most, meeting);
+    factor = load_row<DIM, true>(row, step.y, halves(kMlpNorm), step.epsilon, shared.squares, shared.most, grid_barrier);
     multiply<DIM, 2>(ring, memory, row, shared.sums, gates);
     multiply<DIM, 2>(ring, memory, row, shared.sums + kGates * kWarps, ups);
-    meet_in_program();
+    sync_multiplying();
     if (mine < gates.count) {
       const float gate = sum_of(shared.sums, mine) * factor, up = sum_of(shared.sums, kGates + mine) * factor;
       step.inner[gates.first + mine] = narrow(gate / (1 + __expf(-gate)) * up);
     }
-    meeting.arrive();
+    grid_barrier.arrive();
 
-    factor = take_row<INNER, false>(row, step.inner, nullptr, 0, shared.squares, shared.most, meeting);
+    factor = load_row<INNER, false>(row, step.inner, nullptr, 0, shared.squares, shared.most, grid_barrier);
     multiply<INNER, 1>(ring, memory, row, shared.sums, summed);
-    meet_in_program();
+    sync_multiplying();
     if (mine < summed.count) {
       const u16 rounded = narrow(residual + sum_of(shared.sums, mine) * factor);
       residual = wide(rounded);
       step.y[summed.first + mine] = rounded;
     }
-    if (layer + 1 < step.count) meeting.arrive();
+    if (layer + 1 < step.count) grid_barrier.arrive();
   }
 
   // the last program to end leaves the counters as it found them; no program waits for them any more
   if (threadIdx.x == 0) {
-    if (count_behind_writes(step.counters + 1) + 1 == PROGRAMS) step.counters[0] = step.counters[1] = 0;
+    if (fetch_add_acq_rel(step.counters + 1) + 1 == PROGRAMS) step.counters[0] = step.counters[1] = 0;
   }
 }

@@ -1,6 +1,6 @@
 """A decode step of a pre-norm decoder in fewer launches: norms, gating and sums are part of the neighbouring products.
 
-On Hopper a step of one row is one launch for all layers; elsewhere it has five a layer. A step of several rows computes
+A step of one row has five launches a layer, or with a `LayerStack` one for all layers. A step of several rows computes
 each norm once, with the sum before it.
 B rows, one a sequence; C model dim, F inner dim of the MLP.
 """
