@@ -61,12 +61,11 @@ class Chain:
     place: Input
     inputs: list[Input]
     weights: DecoderWeights
+    stack: LayerStack | None
 
     def feed(self, number: int) -> None:
         for place, value in zip(self.place, self.inputs[number], strict=True):
             place.copy_(value)
-
-    stack: LayerStack | None
 
     def step(self) -> Tensor:
         return decode_text.step(self.place.x_BC, self.kv, self.places, self.weights, self.stack)
@@ -109,9 +108,13 @@ def model(request: pytest.FixtureRequest) -> tuple[Sizes, DecoderWeights]:
     return sizes, DecoderWeights(none, tuple(block_of(sizes) for _ in range(LAYERS)), none[0], none, 1e-5)
 
 
-@pytest.fixture(params=ROWS)
+CHAINS = {**{str(rows): (rows, False) for rows in ROWS}, "one-launch": (1, True)}
+"""Rows, and whether all layers are one launch."""
+
+
+@pytest.fixture(params=CHAINS.values(), ids=CHAINS)
 def chain(request: pytest.FixtureRequest, model: tuple[Sizes, DecoderWeights]) -> Chain:
-    rows, (sizes, weights) = request.param, model
+    (rows, single), (sizes, weights) = request.param, model
     torch.manual_seed(rows)
     pages = LONGEST // PAGE
     table_BP = torch.randperm(rows * pages, device="cuda").int().view(rows, pages)
@@ -137,7 +140,8 @@ def chain(request: pytest.FixtureRequest, model: tuple[Sizes, DecoderWeights]) -
     table_SF2 = rotation_table(LONGEST, sizes.head_dim, 500000.0, torch.device("cuda"))
     kv = KVView(place.positions_B, place.slots_B, layout, pool, lambda: None)
     places = Places(place.positions_B, table_SF2, place.slots_B)
-    return Chain(kv, places, place, inputs, weights, stack_of(weights.blocks, weights.epsilon))
+    stack = stack_of(weights.blocks, weights.epsilon) if single else None
+    return Chain(kv, places, place, inputs, weights, stack)
 
 
 def one_after_another(chain: Chain) -> list[Tensor]:
@@ -206,8 +210,10 @@ def test_the_step_of_one_row_runs_in_its_kernels(model: tuple[Sizes, DecoderWeig
     assert decode_text.runs_well(torch.device("cuda"), torch.bfloat16, sizes.head_dim)
 
 
-@pytest.mark.parametrize("chain", [1], indirect=True)
-def test_the_layers_of_one_row_are_one_launch_on_hopper(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chain", [(1, True)], indirect=True)
+def test_the_layers_of_one_row_are_one_launch(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not is_hopper(torch.device("cuda")):
+        pytest.skip("the kernel is for Hopper")
     launches = []
     launch = CudaKernel.launch
 
@@ -218,4 +224,4 @@ def test_the_layers_of_one_row_are_one_launch_on_hopper(chain: Chain, monkeypatc
     monkeypatch.setattr(CudaKernel, "launch", noted)
     chain.feed(0)
     chain.step()
-    assert len(launches) == 1 or not is_hopper(torch.device("cuda"))
+    assert len(launches) == 1
