@@ -170,10 +170,11 @@ class Scheduler:
 
     def _continue(self, draft: _Draft) -> None:
         prefilling: list[Sequence] = []
+        new = tuple.__new__  # twice as fast as the class itself
         for sequence in self.running:
             start, end = sequence.cached_len, sequence.length
             if end == start + 1:
-                draft.decodes.append(Chunk(sequence, start, end))
+                draft.decodes.append(new(Chunk, (sequence, start, end)))
             elif end > start:
                 prefilling.append(sequence)
         draft.tokens -= len(draft.decodes)

@@ -161,7 +161,8 @@ def _rows(part: Tensor) -> list[HeadValues] | list[list[float]]:
     if part.shape[1] > 1:
         rows: list[list[float]] = part.tolist()
         return rows
-    return list(map(HeadValues, part.numpy()[:, 0].astype(np.int64).tolist()))
+    new = tuple.__new__  # twice as fast as the class itself
+    return [new(HeadValues, (token, ())) for token in part.numpy()[:, 0].astype(np.int64).tolist()]
 
 
 def _values(heads: Head, row: Several[float]) -> HeadValues:

@@ -12,6 +12,7 @@ from stoop_worker.models.loading.tokenizer import Tokenizer
 __all__ = ["ChatSkill"]
 
 _ONE_MORE = Lookahead()
+_NEW = tuple.__new__  # makes a named tuple twice as fast as its class does
 
 
 class ChatSkill:
@@ -46,13 +47,13 @@ class ChatSkill:
         if token in self._ends:
             return Advance(reason=FinishReason.STOP)
         piece = self._text.push(token)
-        outputs = (TextDelta(self._id, piece),) if piece else ()
+        outputs = (_NEW(TextDelta, (self._id, piece)),) if piece else ()
         self.output_tokens += 1
         if self._text.stopped or ends_text(self.constraint, token):
             return Advance((), outputs, FinishReason.STOP)
         if self.output_tokens == self._most:
             return Advance((), outputs, FinishReason.LENGTH)
-        return Advance((token_input(token),), outputs)
+        return _NEW(Advance, ((token_input(token),), outputs, None))
 
     def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
         """End, even in mid-word."""
