@@ -63,6 +63,8 @@ PARTS: Final[Mapping[str, Part]] = {
     "llama": Part(f"{_FAMILY} llama-1b", 120),
     "qwen3": Part(f"{_FAMILY} qwen3-4b", 150),
     "qwen3-fp8": Part(f"{_FAMILY} qwen3-4b-fp8", 150),
+    "llama-step": Part("-m benchmarks.families.step_times llama-1b --concurrency 64", 120),
+    "qwen3-fp8-step": Part("-m benchmarks.families.step_times qwen3-4b-fp8 --concurrency 64", 150),
     "qwen3-vl": Part(f"{_FAMILY} qwen3-vl-4b", 150),
     "whisper": Part(f"{_FAMILY} whisper-large-v3", 150),
     "whisper-turbo": Part(f"{_FAMILY} whisper-large-v3-turbo", 120),

@@ -18,7 +18,8 @@ front_process.py  the process that decodes it
 host_work.py   the interpreter's work in a decode step, without a GPU
 summing_model.py  the model under it, which computes next to nothing
 mask_cost.py   the masks of JSON, with the vocabulary of a real tokenizer
-timed_parts.py  processor time by part of a program
+step_times.py  where a decode step's time goes, kernel by kernel and in the engine's thread
+timed_parts.py  time by part of a program
 """
 
 __all__: list[str] = []

@@ -16,7 +16,7 @@ from benchmarks.families.stepping import Stepping
 from benchmarks.figures import Figures
 from stoop_worker.engine.request import Chat, Message, Request
 
-__all__ = ["WORKLOADS", "check", "closed", "prompts"]
+__all__ = ["WORKLOADS", "check", "closed", "decodes", "prompts"]
 
 _TEMPLATE: Final = 19  # tokens beside the message's characters
 _DECODE: Final = (836, 128)  # so that the mean context is 900
@@ -32,11 +32,15 @@ def check(opened: Opened) -> Checked:
 
 def decode(opened: Opened) -> list[Figure]:
     """Time steps in which every request decodes."""
-    stepping = Stepping(opened.engine)
-    asks = prompts(*map(opened.length, _DECODE), first=1000)
-    requests = (_request(f"decode-{number}", ask) for number, ask in enumerate(asks))
+    stepping, requests = Stepping(opened.engine), decodes(opened)
     stepping.together(list(islice(requests, max(opened.loads))))
     return [_decoding("decode", decode_rate(stepping, requests, load)) for load in opened.loads]
+
+
+def decodes(opened: Opened) -> Iterator[Request]:
+    """Yield the requests of `decode`."""
+    asks = prompts(*map(opened.length, _DECODE), first=1000)
+    return (_request(f"decode-{number}", ask) for number, ask in enumerate(asks))
 
 
 def prompt(opened: Opened) -> list[Figure]:

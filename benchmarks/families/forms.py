@@ -15,7 +15,7 @@ from benchmarks.families.opened import Opened
 from benchmarks.families.stepping import Stepping
 from stoop_worker.engine.request import FinishReason, Grammar, Request
 
-__all__ = ["FIELDS", "MOST_CHARACTERS", "WORKLOADS", "grammar_of"]
+__all__ = ["FIELDS", "MOST_CHARACTERS", "WORKLOADS", "grammar_of", "requests_of"]
 
 _PROMPT, _TOKENS = 300, 128
 _ROUNDS: Final = 3
@@ -31,7 +31,7 @@ def constrained(opened: Opened) -> list[Figure]:
     _check(opened)
     stepping, load = Stepping(opened.engine), max(opened.loads)
     grammars = {"free-text": None, "json": grammar_of(FIELDS, MOST_CHARACTERS)}
-    requests = {name: _requests(opened, name, grammar) for name, grammar in grammars.items()}
+    requests = {name: requests_of(opened, name, grammar) for name, grammar in grammars.items()}
     rates: dict[str, list[float]] = {name: [] for name in grammars}
     for _ in range(_ROUNDS + 1):
         for name, own in requests.items():
@@ -47,7 +47,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"json": cons
 def _check(opened: Opened) -> None:
     """Raise `WrongAnswers` unless as many answers as are in flight are JSON by their schema."""
     fields, most = FIELDS[:2], 5
-    requests = _requests(opened, "check-json", grammar_of(fields, most), tokens=_COMPLETE)
+    requests = requests_of(opened, "check-json", grammar_of(fields, most), tokens=_COMPLETE)
     for answer in Stepping(opened.engine).answers(list(islice(requests, max(opened.loads)))):
         if answer.reason is not FinishReason.STOP:
             raise WrongAnswers(f"an answer has no end after {_COMPLETE} tokens: {answer}")
@@ -65,7 +65,7 @@ def _follows(text: str, fields: tuple[str, ...], most: int) -> bool:
     return named and all(isinstance(each, str) and len(each) <= most for each in found.values())
 
 
-def _requests(opened: Opened, name: str, grammar: Grammar | None, tokens: int | None = None) -> Iterator[Request]:
+def requests_of(opened: Opened, name: str, grammar: Grammar | None, tokens: int | None = None) -> Iterator[Request]:
     asks = prompts(opened.length(_PROMPT) + 16, tokens or max(16, opened.length(_TOKENS)))
     for number, ask in zip(count(), asks, strict=False):
         yield Request(f"{name}-{number}", ask.task, (), replace(ask.sampling, grammar=grammar))

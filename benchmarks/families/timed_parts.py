@@ -1,4 +1,4 @@
-"""Measures the processor's time in parts of a program, in one thread."""
+"""Measures the time in parts of a program, in one thread."""
 
 import time
 from collections import defaultdict
@@ -12,9 +12,13 @@ __all__ = ["TimedParts"]
 
 
 class TimedParts:
-    """Nanoseconds of the thread's own processor time by part; a part within another one counts for itself alone."""
+    """Nanoseconds by part; a part within another one counts for itself alone.
 
-    def __init__(self) -> None:
+    The usual `clock` is the thread's own processor time.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
+        self._clock = clock
         self.spent: defaultdict[str, int] = defaultdict(int)
         self._within: list[str] = []
         self._since = 0
@@ -45,7 +49,7 @@ class TimedParts:
 
     def _turn(self) -> None:
         """Count the time since the last turn for the part that ran."""
-        now = time.thread_time_ns()
+        now = self._clock()
         if self._within:
             self.spent[self._within[-1]] += now - self._since
         self._since = now
