@@ -1,36 +1,41 @@
-"""Times every kernel against the library call it replaces: `python3 -m benchmarks.kernels [--sweep] [name …]`.
+"""Times every kernel against the library call it replaces: `python -m benchmarks.kernels [--sweep] [NAME …]`."""
 
-`--sweep` also times the other splits of the work, for modules with `alternatives`. If OUT is set, the rows are written
-to `kernel_rows.json` in that folder.
-"""
-
+import argparse
 import json
 import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 import torch
 
 import benchmarks.kernels as here
 from benchmarks.kernels.row import Row, print_table
 
-__all__ = ["main"]
+__all__ = ["NAMES", "main"]
+
+_NOT_TIMED: Final = ("__main__", "ceiling", "row")
+
+NAMES: Final = tuple(sorted({module.name for module in pkgutil.iter_modules(here.__path__)} - set(_NOT_TIMED)))
+"""The modules that time kernels."""
 
 
-def main(arguments: list[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the named modules, or all; return the number of modules that failed."""
-    wanted = {argument for argument in arguments if not argument.startswith("-")}
-    functions = ("rows", "alternatives") if "--sweep" in arguments else ("rows",)
+    arguments = _parser().parse_args(argv)
+    if unknown := sorted(set(arguments.names) - set(NAMES)):
+        raise SystemExit(f"there is no module {', '.join(unknown)}: see --help")
+    if not torch.cuda.is_available():
+        raise SystemExit("kernels run on a CUDA GPU, and PyTorch finds none on this machine")
+    functions = ("rows", "alternatives") if arguments.sweep else ("rows",)
     found: list[Row] = []
     failed = 0
-    for name in sorted(module.name for module in pkgutil.iter_modules(here.__path__)):
-        if name in ("__main__", "ceiling", "row") or (wanted and name not in wanted):
-            continue
+    for name in arguments.names or NAMES:
         try:
             module = import_module(f"{here.__name__}.{name}")
             for function in functions:
@@ -45,6 +50,20 @@ def main(arguments: list[str]) -> int:
     return failed
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.kernels",
+        description="Time kernels against the library calls that they replace. Needs a CUDA GPU. If OUT is set, the "
+        "rows are written to kernel_rows.json in that folder.",
+        epilog=f"Modules: {', '.join(NAMES)}.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a module to run; all of them if none is named")
+    parser.add_argument(
+        "--sweep", action="store_true", help="also time the other splits of the work, where a module has alternatives"
+    )
+    return parser
+
+
 def _write(found: list[Row]) -> None:
     if folder := os.environ.get("OUT"):
         text = json.dumps([asdict(row) for row in found], indent=1)
@@ -52,4 +71,4 @@ def _write(found: list[Row]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -13,11 +13,11 @@ from stoop.celery import configure
 from stoop.demo.embedded import embedded_redis
 from tests.celery.works import Process, close, gpu_worker, stock_worker
 
-__all__ = ["Street", "own", "street"]
+__all__ = ["CeleryDeployment", "deployment", "own"]
 
 
 @dataclass(frozen=True)
-class Street:
+class CeleryDeployment:
     """The shop's application, its Redis and its workers."""
 
     shop: Any
@@ -35,8 +35,8 @@ class Street:
 
 
 @pytest.fixture(scope="session")
-def street(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Street]:
-    folder = tmp_path_factory.mktemp("street")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CeleryDeployment]:
+    folder = tmp_path_factory.mktemp("deployment")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with embedded_redis(folder / "redis") as server:
@@ -50,7 +50,7 @@ def street(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Street]:
                 gpu_worker(folder, "gpu", server.url) as gpu,
                 stock_worker(folder, server.url) as stock,
             ):
-                yield Street(shop, server.url, client, gpu, stock, folder)
+                yield CeleryDeployment(shop, server.url, client, gpu, stock, folder)
                 close(shop.app)
 
 

@@ -8,22 +8,32 @@ import pytest
 from celery.exceptions import TaskRevokedError
 
 from stoop.celery import query
-from tests.celery.conftest import Street
+from tests.celery.conftest import CeleryDeployment
 from tests.celery.works import SECONDS, until
 
 
 @pytest.fixture
-def hostname(street: Street) -> str:
+def hostname(deployment: CeleryDeployment) -> str:
     query.delay(None, "hello").get(timeout=SECONDS)
-    workers = [name.decode() for name in street.redis.hkeys("stoop:{0}:workers")]
-    [ours] = [f"stoop@{name}" for name in workers if f"-{street.gpu.pid}-" in name]
-    until(lambda: bool(street.shop.app.control.ping(timeout=0.5, destination=[ours])))
+    workers = [name.decode() for name in deployment.redis.hkeys("stoop:{0}:workers")]
+    [ours] = [f"stoop@{name}" for name in workers if f"-{deployment.gpu.pid}-" in name]
+    until(lambda: bool(deployment.shop.app.control.ping(timeout=0.5, destination=[ours])))
     return ours
 
 
-def test_celery_inspect_ping(street: Street, hostname: str) -> None:
+def test_celery_inspect_ping(deployment: CeleryDeployment, hostname: str) -> None:
     ping = subprocess.run(
-        [sys.executable, "-m", "celery", "--broker", street.redis_url, "inspect", "ping", "--destination", hostname],
+        [
+            sys.executable,
+            "-m",
+            "celery",
+            "--broker",
+            deployment.redis_url,
+            "inspect",
+            "ping",
+            "--destination",
+            hostname,
+        ],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
@@ -32,40 +42,40 @@ def test_celery_inspect_ping(street: Street, hostname: str) -> None:
     assert hostname in ping.stdout and "pong" in ping.stdout
 
 
-def test_active_and_stats(street: Street, hostname: str) -> None:
+def test_active_and_stats(deployment: CeleryDeployment, hostname: str) -> None:
     running = query.delay(None, "wait")
-    inspect = street.shop.app.control.inspect(destination=[hostname], timeout=5)
+    inspect = deployment.shop.app.control.inspect(destination=[hostname], timeout=5)
     until(lambda: running.id in [one["id"] for one in inspect.active()[hostname]])
     [active] = inspect.active()[hostname]
     assert active["name"] == "stoop.query"
     assert (active["args"], active["kwargs"]) == ([], {})
     stats = inspect.stats()[hostname]
-    assert stats["pid"] == street.gpu.pid
+    assert stats["pid"] == deployment.gpu.pid
     assert stats["total"]["stoop.query"] >= 1
     running.revoke(terminate=True)
     with pytest.raises(TaskRevokedError):
         running.get(timeout=SECONDS)
 
 
-def test_revoke_ends_a_running_job_and_one_that_waits(street: Street, hostname: str) -> None:
+def test_revoke_ends_a_running_job_and_one_that_waits(deployment: CeleryDeployment, hostname: str) -> None:
     running = query.delay(None, "wait")
-    until(lambda: street.redis.hget(f"stoop:{{0}}:job:{running.id}", "state") == b"running")
+    until(lambda: deployment.redis.hget(f"stoop:{{0}}:job:{running.id}", "state") == b"running")
     waiting = query.apply_async((None, "never"), countdown=3600)
     for revoked in (running, waiting):
         revoked.revoke()
-        until(lambda: street.redis.hget(f"stoop:{{0}}:job:{revoked.id}", "state") == b"cancelled")  # noqa: B023
+        until(lambda: deployment.redis.hget(f"stoop:{{0}}:job:{revoked.id}", "state") == b"cancelled")  # noqa: B023
         # a stock worker that receives the revoke stores REVOKED too, at once and with another text
         with pytest.raises(TaskRevokedError):
             revoked.get(timeout=SECONDS)
         assert revoked.state == "REVOKED"
 
 
-def test_other_commands_are_refused(street: Street, hostname: str) -> None:
-    replies = street.shop.app.control.broadcast("shutdown_now", destination=[hostname], reply=True, timeout=5)
+def test_other_commands_are_refused(deployment: CeleryDeployment, hostname: str) -> None:
+    replies = deployment.shop.app.control.broadcast("shutdown_now", destination=[hostname], reply=True, timeout=5)
     assert "does not know" in replies[0][hostname]["error"]
-    assert street.gpu.runs()
+    assert deployment.gpu.runs()
 
 
-def test_revoking_an_unknown_id_does_no_harm(street: Street, hostname: str) -> None:
-    street.shop.app.control.revoke(["../../etc", "x" * 500], reply=True, destination=[hostname], timeout=5)
+def test_revoking_an_unknown_id_does_no_harm(deployment: CeleryDeployment, hostname: str) -> None:
+    deployment.shop.app.control.revoke(["../../etc", "x" * 500], reply=True, destination=[hostname], timeout=5)
     assert query.delay(None, "fine").get(timeout=SECONDS) == {"answer": "fine"}

@@ -19,14 +19,14 @@ from stoop_schemas.skill import Output, Skill
 from stoop_schemas.state import State
 from stoop_worker.celery.ending import Ending, ending_of, pack_ending
 from stoop_worker.celery.message import Canvas, Message
-from tests.celery.conftest import Street
+from tests.celery.conftest import CeleryDeployment
 from tests.celery.works import ROOT, SECONDS, gpu_worker, until
 
 
 @pytest.fixture
-def published(street: Street) -> Iterator["redis.client.PubSub"]:
+def published(deployment: CeleryDeployment) -> Iterator["redis.client.PubSub"]:
     """Every result that is published."""
-    with street.redis.pubsub() as channel:
+    with deployment.redis.pubsub() as channel:
         channel.psubscribe("celery-task-meta-*")
         until(lambda: channel.get_message(timeout=1) is not None)
         yield channel
@@ -41,24 +41,24 @@ def count(published: "redis.client.PubSub") -> Counter[str]:
     return ends
 
 
-def states(street: Street, ids: list[str]) -> Counter[bytes]:
-    return Counter(street.redis.hget(f"stoop:{{0}}:job:{one}", "state") or b"" for one in ids)
+def states(deployment: CeleryDeployment, ids: list[str]) -> Counter[bytes]:
+    return Counter(deployment.redis.hget(f"stoop:{{0}}:job:{one}", "state") or b"" for one in ids)
 
 
 def test_a_chord_survives_the_death_of_the_worker(
-    street: Street, published: "redis.client.PubSub", tmp_path: Path
+    deployment: CeleryDeployment, published: "redis.client.PubSub", tmp_path: Path
 ) -> None:
     parts = [f"quick {i}" for i in range(4)] + ["sleep 1.5"] * 4
-    whole = chord([query.si(None, part).set(queue="stoop.alpha") for part in parts], street.shop.collect.s())
-    with gpu_worker(tmp_path, "victim", street.redis_url, lanes="alpha") as victim:
+    whole = chord([query.si(None, part).set(queue="stoop.alpha") for part in parts], deployment.shop.collect.s())
+    with gpu_worker(tmp_path, "victim", deployment.redis_url, lanes="alpha") as victim:
         body = whole.apply_async()
         ids = [part.id for part in body.parent.children]
-        until(lambda: states(street, ids) == {b"completed": 4, b"running": 4})
+        until(lambda: states(deployment, ids) == {b"completed": 4, b"running": 4})
         victim.end(signal.SIGKILL)
-    with gpu_worker(tmp_path, "heir", street.redis_url, lanes="alpha"):
+    with gpu_worker(tmp_path, "heir", deployment.redis_url, lanes="alpha"):
         answers = body.get(timeout=SECONDS)
     assert answers == sorted([*parts[:4], *["slept"] * 4])
-    assert street.ledger("collect") == [",".join(answers)]
+    assert deployment.ledger("collect") == [",".join(answers)]
     ends = count(published)
     assert [ends[one] for one in [*ids, body.id]] == [1] * 9
 
@@ -81,48 +81,48 @@ def answered(task_id: str, answer: str, canvas: Canvas | None = None, **headers:
     return ending
 
 
-def leave(street: Street, ending: Ending) -> None:
+def leave(deployment: CeleryDeployment, ending: Ending) -> None:
     """Put an ending into the outbox as taken by a worker that then died."""
-    street.redis.xadd("stoop:{0}:celery", {"n": pack_ending(ending)})
-    street.redis.xreadgroup("workers", "dead", {"stoop:{0}:celery": ">"}, count=1)
+    deployment.redis.xadd("stoop:{0}:celery", {"n": pack_ending(ending)})
+    deployment.redis.xreadgroup("workers", "dead", {"stoop:{0}:celery": ">"}, count=1)
 
 
-def test_another_worker_delivers_the_endings_of_a_dead_one(street: Street) -> None:
+def test_another_worker_delivers_the_endings_of_a_dead_one(deployment: CeleryDeployment) -> None:
     query.delay(None, "first, so that a worker relays").get(timeout=SECONDS)
     for name in ("one", "two"):
         ending = answered(f"orphan-{name}", name)
         assert ending.alone
-        leave(street, ending)
-        assert street.shop.app.AsyncResult(f"orphan-{name}").get(timeout=SECONDS) == {"answer": name}
-        until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
+        leave(deployment, ending)
+        assert deployment.shop.app.AsyncResult(f"orphan-{name}").get(timeout=SECONDS) == {"answer": name}
+        until(lambda: not deployment.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
 
 
-def test_a_chain_continues_once_although_its_ending_is_delivered_twice(street: Street) -> None:
-    step = street.shop.shout.s().set(task_id="the-next-step")
+def test_a_chain_continues_once_although_its_ending_is_delivered_twice(deployment: CeleryDeployment) -> None:
+    step = deployment.shop.shout.s().set(task_id="the-next-step")
     ending = answered("the-first-step", "once", Canvas(chain=[step]))
-    leave(street, ending)
-    assert street.shop.app.AsyncResult("the-next-step").get(timeout=SECONDS) == "ONCE"
-    until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
-    leave(street, ending)
-    until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
-    query.apply_async((None, "after it"), link=street.shop.shout.s().set(task_id="after-it")).get(timeout=SECONDS)
-    assert street.shop.app.AsyncResult("after-it").get(timeout=SECONDS) == "AFTER IT"
-    assert street.ledger("shout") == ["ONCE", "AFTER IT"]
+    leave(deployment, ending)
+    assert deployment.shop.app.AsyncResult("the-next-step").get(timeout=SECONDS) == "ONCE"
+    until(lambda: not deployment.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
+    leave(deployment, ending)
+    until(lambda: not deployment.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
+    query.apply_async((None, "after it"), link=deployment.shop.shout.s().set(task_id="after-it")).get(timeout=SECONDS)
+    assert deployment.shop.app.AsyncResult("after-it").get(timeout=SECONDS) == "AFTER IT"
+    assert deployment.ledger("shout") == ["ONCE", "AFTER IT"]
 
 
-def test_a_part_of_a_chord_that_is_delivered_twice_counts_once(street: Street) -> None:
+def test_a_part_of_a_chord_that_is_delivered_twice_counts_once(deployment: CeleryDeployment) -> None:
     parts = group(query.si(None, "wait") for _ in range(2))
-    body = chord(parts, street.shop.collect.s()).apply_async()
+    body = chord(parts, deployment.shop.collect.s()).apply_async()
     first, second = body.parent.children
-    ours = Canvas(chord=street.shop.collect.s().set(task_id=body.id))
+    ours = Canvas(chord=deployment.shop.collect.s().set(task_id=body.id))
     for times in (1, 2):
         ending = answered(first.id, "first", ours, group=body.parent.id, group_index=0)
-        entry = street.redis.xadd("stoop:{0}:celery", {"n": pack_ending(ending)})
-        until(lambda: not street.redis.xrange("stoop:{0}:celery", entry, entry))  # noqa: B023
+        entry = deployment.redis.xadd("stoop:{0}:celery", {"n": pack_ending(ending)})
+        until(lambda: not deployment.redis.xrange("stoop:{0}:celery", entry, entry))  # noqa: B023
         assert not body.ready(), f"after {times} deliveries only one part of two is there"
-    leave(street, answered(second.id, "second", ours, group=body.parent.id, group_index=1))
+    leave(deployment, answered(second.id, "second", ours, group=body.parent.id, group_index=1))
     assert body.get(timeout=SECONDS) == ["first", "second"]
-    assert street.ledger("collect") == ["first,second"]
+    assert deployment.ledger("collect") == ["first,second"]
     for part in (first, second):
         part.revoke()
 

@@ -10,16 +10,16 @@ import redis
 from celery import Celery, chain, chord
 
 from stoop.celery import SkillFailed, query
-from tests.celery.conftest import Street
+from tests.celery.conftest import CeleryDeployment
 from tests.celery.test_message import message
 from tests.celery.works import SECONDS, gpu_worker, until
 
 
-def letters(street: Street) -> list[dict[str, str]]:
+def letters(deployment: CeleryDeployment) -> list[dict[str, str]]:
     """Return the dead letters, and remove them."""
-    entries = street.redis.xrange("stoop:{0}:dead")
+    entries = deployment.redis.xrange("stoop:{0}:dead")
     for entry, _ in entries:
-        street.redis.xdel("stoop:{0}:dead", entry)
+        deployment.redis.xdel("stoop:{0}:dead", entry)
     return [{key.decode(): value.decode(errors="replace") for key, value in fields.items()} for _, fields in entries]
 
 
@@ -28,57 +28,57 @@ def letters(street: Street) -> list[dict[str, str]]:
     [("shop.draw", "json", "unsupported_skill"), ("stoop.query", "pickle", "malformed")],
 )
 def test_other_tasks_and_pickles_are_dead_letters_and_the_sender_gets_the_failure(
-    street: Street, task: str, serializer: str, code: str
+    deployment: CeleryDeployment, task: str, serializer: str, code: str
 ) -> None:
-    letters(street)
+    letters(deployment)
     with pytest.raises(SkillFailed) as failed:
-        street.shop.app.send_task(task, (None, "x"), queue="stoop.bulk", serializer=serializer).get(timeout=SECONDS)
+        deployment.shop.app.send_task(task, (None, "x"), queue="stoop.bulk", serializer=serializer).get(timeout=SECONDS)
     assert failed.value.code == code
-    [letter] = letters(street)
+    [letter] = letters(deployment)
     assert json.loads(letter["failure"])["code"] == code
     assert "m" in letter and "j" not in letter
-    assert street.ledger("shout") == []
+    assert deployment.ledger("shout") == []
 
 
 @pytest.mark.parametrize("packed", [b"", b"{}", b"\xff\xfe", b'{"headers": {"id": {"a": 1}}}', b'{"headers": []}'])
-def test_a_malformed_message_is_a_dead_letter(street: Street, packed: bytes) -> None:
-    letters(street)
-    entry = street.redis.xadd("stoop:{0}:jobs:interactive", {"m": packed})
-    until(lambda: street.redis.xlen("stoop:{0}:dead") == 1)
-    [letter] = letters(street)
+def test_a_malformed_message_is_a_dead_letter(deployment: CeleryDeployment, packed: bytes) -> None:
+    letters(deployment)
+    entry = deployment.redis.xadd("stoop:{0}:jobs:interactive", {"m": packed})
+    until(lambda: deployment.redis.xlen("stoop:{0}:dead") == 1)
+    [letter] = letters(deployment)
     assert letter["id"] == entry.decode()
     assert json.loads(letter["failure"])["code"] == "malformed"
 
 
-def test_a_bare_entry_with_a_message_is_a_job(street: Street) -> None:
-    street.redis.xadd("stoop:{0}:jobs:interactive", {"m": message(headers={"id": "bare"})})
-    assert street.shop.app.AsyncResult("bare").get(timeout=SECONDS) == {"answer": "what?"}
+def test_a_bare_entry_with_a_message_is_a_job(deployment: CeleryDeployment) -> None:
+    deployment.redis.xadd("stoop:{0}:jobs:interactive", {"m": message(headers={"id": "bare"})})
+    assert deployment.shop.app.AsyncResult("bare").get(timeout=SECONDS) == {"answer": "what?"}
 
 
-def test_one_task_does_not_answer_for_another(street: Street) -> None:
-    street.redis.xadd("stoop:{0}:jobs:interactive", {"id": "mine", "m": message(headers={"id": "yours"})})
-    until(lambda: street.redis.hget("stoop:{0}:job:mine", "state") == b"failed")
+def test_one_task_does_not_answer_for_another(deployment: CeleryDeployment) -> None:
+    deployment.redis.xadd("stoop:{0}:jobs:interactive", {"id": "mine", "m": message(headers={"id": "yours"})})
+    until(lambda: deployment.redis.hget("stoop:{0}:job:mine", "state") == b"failed")
     query.delay(None, "after it").get(timeout=SECONDS)
-    assert street.redis.get("celery-task-meta-yours") is None
-    letters(street)
+    assert deployment.redis.get("celery-task-meta-yours") is None
+    letters(deployment)
 
 
-def sidecars(street: Street) -> list[int]:
+def sidecars(deployment: CeleryDeployment) -> list[int]:
     """Return the ids of our worker's sidecar processes."""
-    names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in street.gpu.children}
+    names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in deployment.gpu.children}
     return [pid for pid, name in names.items() if b"stoop_worker.celery" in name]
 
 
-def test_the_sidecar_may_die(street: Street) -> None:
-    chain(query.s(None, "x"), street.shop.shout.s()).apply_async().get(timeout=SECONDS)
-    [sidecar] = sidecars(street)
+def test_the_sidecar_may_die(deployment: CeleryDeployment) -> None:
+    chain(query.s(None, "x"), deployment.shop.shout.s()).apply_async().get(timeout=SECONDS)
+    [sidecar] = sidecars(deployment)
     os.kill(sidecar, signal.SIGKILL)
     parts = [query.s(None, f"p{i}") for i in range(5)]
-    assert chord(parts, street.shop.collect.s()).apply_async().get(timeout=SECONDS) == [f"p{i}" for i in range(5)]
-    [another] = sidecars(street)
+    assert chord(parts, deployment.shop.collect.s()).apply_async().get(timeout=SECONDS) == [f"p{i}" for i in range(5)]
+    [another] = sidecars(deployment)
     assert another != sidecar
-    assert street.ledger("collect") == ["p0,p1,p2,p3,p4"]
-    street.ledger("shout")
+    assert deployment.ledger("collect") == ["p0,p1,p2,p3,p4"]
+    deployment.ledger("shout")
 
 
 def test_where_jobs_are_signed_tasks_and_their_follow_ups_are_too(

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos.arena import Load
 from tests.chaos.cases import CASES
+from tests.chaos.deployment import Load
 from tests.chaos.verdict import Verdict, as_json, table
 
 __all__ = ["main"]

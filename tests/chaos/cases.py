@@ -21,7 +21,7 @@ from stoop_schemas.failure import FailureCode
 from stoop_schemas.job import Job
 from stoop_schemas.skill import Skill
 from stoop_schemas.state import State
-from tests.chaos.arena import Arena, Load, arena, question, questions
+from tests.chaos.deployment import Deployment, Load, deployment, question, questions
 from tests.chaos.on_cluster import on_cluster
 from tests.chaos.two_models import two_models
 from tests.chaos.verdict import Verdict
@@ -35,7 +35,7 @@ Case = Callable[[Path, Load], Awaitable[Verdict]]
 
 async def workers_killed(folder: Path, load: Load) -> Verdict:
     """One of three workers is killed at random, again and again; another starts in its place."""
-    async with arena(folder, load) as here:
+    async with deployment(folder, load) as here:
         recovering: list[asyncio.Task[None]] = []
 
         async def kill() -> None:
@@ -52,7 +52,7 @@ async def workers_killed(folder: Path, load: Load) -> Verdict:
 
 async def engines_killed(folder: Path, load: Load) -> Verdict:
     """The engine's process of one of three workers is killed at random; its front lives on."""
-    async with arena(folder, load) as here:
+    async with deployment(folder, load) as here:
         recovering: list[asyncio.Task[None]] = []
 
         async def kill() -> None:
@@ -79,7 +79,7 @@ async def redis_killed_always(folder: Path, load: Load) -> Verdict:
 
 
 async def _redis_killed(folder: Path, load: Load, policy: str) -> Verdict:
-    async with arena(folder, load) as here:
+    async with deployment(folder, load) as here:
         await here.redis.config_set("appendfsync", policy)
 
         async def kill() -> None:
@@ -96,7 +96,7 @@ async def _redis_killed(folder: Path, load: Load, policy: str) -> Verdict:
 
 async def worker_frozen(folder: Path, load: Load) -> Verdict:
     """A worker is stopped until its jobs have ended elsewhere, and then continues: its results come too late."""
-    async with arena(folder, load) as here:
+    async with deployment(folder, load) as here:
         fenced = 0
 
         async def freeze() -> bool:
@@ -118,7 +118,7 @@ async def worker_frozen(folder: Path, load: Load) -> Verdict:
 
 async def poison_among_others(folder: Path, load: Load) -> Verdict:
     """One job kills the engine whenever it runs, in a batch with a hundred others."""
-    async with arena(folder, replace(load, workers=1), max_engine_faults="10") as here:
+    async with deployment(folder, replace(load, workers=1), max_engine_faults="10") as here:
         await here.submit([*questions(50), question("poison", "die"), *questions(50, stem="other")])
         here.faults = 1
         verdict = await here.verdict("poison among 100")
@@ -127,14 +127,14 @@ async def poison_among_others(folder: Path, load: Load) -> Verdict:
 
 async def engine_hung(folder: Path, load: Load) -> Verdict:
     """One job hangs the engine whenever it runs: the front notices, ends the engine, and the others go on."""
-    async with arena(folder, replace(load, workers=1), max_engine_faults="10", hang_seconds="1") as here:
+    async with deployment(folder, replace(load, workers=1), max_engine_faults="10", hang_seconds="1") as here:
         await here.submit([*questions(20), question("hanging", "hang"), *questions(20, stem="other")])
         here.faults = 1
         verdict = await here.verdict("engine hung")
         return await _buried(here, verdict, "hanging")
 
 
-async def _buried(here: Arena, verdict: Verdict, job_id: str) -> Verdict:
+async def _buried(here: Deployment, verdict: Verdict, job_id: str) -> Verdict:
     """Check that only this job became a dead letter, because its workers died under it."""
     letters = await here.redis.xrange(names.dead())
     assert [fields[b"id"].decode() for _, fields in letters] == [job_id], "the others are innocent"
@@ -146,7 +146,7 @@ async def _buried(here: Arena, verdict: Verdict, job_id: str) -> Verdict:
 
 async def long_job(folder: Path, load: Load) -> Verdict:
     """A job takes ten times as long as the lease, beside others and with others to take it over: it runs once."""
-    async with arena(folder, load) as here:
+    async with deployment(folder, load) as here:
         await here.submit([question("long", f"sleep {10 * load.lease}"), *questions(load.jobs - 1)])
         verdict = await here.verdict("job of ten leases")
         assert verdict.reruns == 0, "who lives keeps its jobs"
@@ -155,7 +155,7 @@ async def long_job(folder: Path, load: Load) -> Verdict:
 
 async def stopped_under_load(folder: Path, load: Load) -> Verdict:
     """SIGTERM to every worker under load; new ones find all released jobs, and no attempt was counted."""
-    async with arena(folder, load, drain_seconds="1") as here:
+    async with deployment(folder, load, drain_seconds="1") as here:
         ends: list[float] = []
 
         async def stop() -> None:
@@ -174,7 +174,7 @@ async def stopped_under_load(folder: Path, load: Load) -> Verdict:
 
 async def stopped_twice(folder: Path, load: Load) -> Verdict:
     """A second SIGTERM does not wait for running jobs; another worker runs them then."""
-    async with arena(folder, replace(load, workers=1), drain_seconds="60") as here:
+    async with deployment(folder, replace(load, workers=1), drain_seconds="60") as here:
         [worker] = here.workers
         async with _running(here, [question(f"long-{number}", "sleep 30") for number in range(5)]):
             worker.send(signal.SIGTERM)
@@ -193,7 +193,7 @@ async def stopped_twice(folder: Path, load: Load) -> Verdict:
 
 
 @contextlib.asynccontextmanager
-async def _running(here: Arena, jobs: list[Job]) -> Any:
+async def _running(here: Deployment, jobs: list[Job]) -> Any:
     """Submit jobs, and go on when all of them run."""
     async with here.redis.pubsub() as channels:
         await channels.psubscribe(f"{names.stem(0)}events:*")
@@ -208,7 +208,7 @@ async def _running(here: Arena, jobs: list[Job]) -> Any:
 
 async def redis_link_bad(folder: Path, load: Load) -> Verdict:
     """The workers' link to Redis takes 100 ms each way, and is cut again and again; no lease is lost by that."""
-    async with arena(folder, load, start=False) as here, lossy_network(*_route(here.server.url)) as network:
+    async with deployment(folder, load, start=False) as here, lossy_network(*_route(here.server.url)) as network:
         network.delay = 0.1
         await here.start_workers(f"redis://127.0.0.1:{network.port}/0")
         await asyncio.gather(here.submit(questions(load.jobs)), here.at_each_share(network.cut))
@@ -230,7 +230,7 @@ async def store_bad(folder: Path, load: Load) -> Verdict:
     store = FaultyStore(objects, Random(load.seed), failing=0.05, slow=0.02, slow_seconds=4.0)
     async with faulty_store(store):
         access = {"s3_endpoint": store.endpoint, "s3_path_style": "true", "s3_region": "us-east-1"}
-        async with arena(folder, load, max_attempts="10", fetch_timeout_seconds="2", **access) as here:
+        async with deployment(folder, load, max_attempts="10", fetch_timeout_seconds="2", **access) as here:
             await here.submit([_picture_job(number) for number in range(load.jobs)])
             here.faults = 0
             verdict = await here.verdict("object store failing")
@@ -248,7 +248,7 @@ def _picture_job(number: int) -> Job:
     return Job(id=f"picture-{number}", skill=Skill.CAPTION, image=image, lane=lane, stream=stream)
 
 
-async def _attempts(here: Arena) -> set[int]:
+async def _attempts(here: Deployment) -> set[int]:
     pipeline = here.redis.pipeline(transaction=False)
     for job_id in here.ledger.account.accepted:
         pipeline.hmget(names.job(job_id), "state", "attempt")

@@ -18,8 +18,8 @@ from stoop.errors import QueueUnavailable
 from stoop.redis.transport import RedisTransport
 from stoop_schemas import names
 from stoop_schemas.job import Job
-from tests.chaos.arena import Load, environment_of, question
 from tests.chaos.cluster_nodes import ClusterNode, running_masters
+from tests.chaos.deployment import Load, environment_of, question
 from tests.chaos.ledger import Ledger
 from tests.chaos.verdict import LAST_EVENTS, Verdict
 from tests.chaos.workers import WorkerProcess

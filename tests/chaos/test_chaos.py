@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.arena import Load
 from tests.chaos.cases import CASES
+from tests.chaos.deployment import Load
 from tests.chaos.verdict import Verdict
 
 LOADS = {

@@ -10,7 +10,7 @@ import msgspec
 
 from stoop_schemas import names
 from stoop_schemas.job import Job
-from tests.chaos.arena import Arena, Load, arena, question, questions
+from tests.chaos.deployment import Deployment, Load, deployment, question, questions
 from tests.chaos.verdict import Verdict, streams
 
 __all__ = ["two_models"]
@@ -22,7 +22,7 @@ _AMONG: Final = 20
 
 async def two_models(folder: Path, load: Load) -> Verdict:
     """Workers of two models on one queue: workers and engines are killed, and then a job of each kills every engine."""
-    async with arena(folder, load, max_engine_faults="100") as here:
+    async with deployment(folder, load, max_engine_faults="100") as here:
         here.settings |= {"model_name": _SECOND, "serve_default": "false"}
         await here.start_workers(here.server.url)
         models = {worker.name: model for worker, model in zip(here.workers, _each(load.workers), strict=True)}
@@ -65,7 +65,7 @@ def _of_two_models(count: int, *, stem: str = "") -> list[Job]:
     return [job for pair in zip_longest(unnamed, named) for job in pair if job is not None]
 
 
-async def _assert_claimed_apart(here: Arena, pids: dict[int, str | None]) -> None:
+async def _assert_claimed_apart(here: Deployment, pids: dict[int, str | None]) -> None:
     """Check that only workers of a lane's model claimed from it."""
     for stream in await streams(here.redis):
         of_second = stream.decode().startswith(names.lane(f"{_SECOND}:"))
@@ -74,7 +74,7 @@ async def _assert_claimed_apart(here: Arena, pids: dict[int, str | None]) -> Non
                 assert (_model_of(consumer["name"], pids) == _SECOND) == of_second, (stream, consumer)
 
 
-async def _assert_answered_apart(here: Arena, pids: dict[int, str | None]) -> None:
+async def _assert_answered_apart(here: Deployment, pids: dict[int, str | None]) -> None:
     """Check that only workers of a job's model answered it."""
     for job_id in here.ledger.account.ended:
         result = await here.redis.get(names.result(job_id))

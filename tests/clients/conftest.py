@@ -14,21 +14,28 @@ from stoop.config import ProducerConfig
 from stoop.demo.child_server import ChildServer
 from stoop.demo.pictures import draw_pictures
 from tests.audio.sounds import encoded, tone
-from tests.examples.conftest import ROOT, Town, gate, painter, teller
-from tests.gateway.conftest import Begin, Serving, begin, hearing, mortal, telling
+from tests.examples.conftest import ROOT, Deployment, demo_deployment, gate, streaming_deployment
+from tests.gateway.conftest import (
+    GatewayProcess,
+    StartGateway,
+    killable_worker,
+    speech_gateway,
+    start_gateway,
+    streaming_gateway,
+)
 from tests.gateway.test_texts import texts
 
 __all__ = [
-    "Begin",
-    "begin",
+    "StartGateway",
+    "demo_deployment",
     "environment",
     "gate",
-    "hearing",
-    "mortal",
-    "painter",
+    "killable_worker",
     "places",
-    "teller",
-    "telling",
+    "speech_gateway",
+    "start_gateway",
+    "streaming_deployment",
+    "streaming_gateway",
     "texts",
     "up",
 ]
@@ -74,9 +81,9 @@ def environment() -> Path:
 @pytest.fixture
 def places(
     up: str,
-    telling: Serving,
-    texts: tuple[Serving, ProducerConfig],
-    hearing: tuple[Town, Serving],
+    streaming_gateway: GatewayProcess,
+    texts: tuple[GatewayProcess, ProducerConfig],
+    speech_gateway: tuple[Deployment, GatewayProcess],
     gate: Path,
     tmp_path: Path,
 ) -> dict[str, str]:
@@ -88,9 +95,9 @@ def places(
     recording.write_bytes(encoded(np.concatenate((tone(30.0), tone(12.0, 3000.0))), "flac", "flac"))
     return {
         "STOOP_UP": up,
-        "STOOP_TELLING": telling.address,
+        "STOOP_STREAMING": streaming_gateway.address,
         "STOOP_TEXTS": texts[0].address,
-        "STOOP_HEARING": hearing[1].address,
+        "STOOP_SPEECH": speech_gateway[1].address,
         "STOOP_RECORDING": str(recording),
         "STOOP_GATE": str(gate),
         "STOOP_PICTURE": str(file),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.environments import CLIENTS, install
-from tests.examples.conftest import Town
+from tests.examples.conftest import Deployment
 from tests.gateway.conftest import running_jobs
 
 SECONDS = 120.0
@@ -16,7 +16,9 @@ SECONDS = 120.0
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_a_client_is_served(name: str, environment: Path, places: dict[str, str], teller: Town) -> None:
+async def test_a_client_is_served(
+    name: str, environment: Path, places: dict[str, str], streaming_deployment: Deployment
+) -> None:
     command = await asyncio.to_thread(install, CLIENTS[name], environment / name)
     variables = {each: value for each, value in os.environ.items() if not each.startswith(("STOOP_", "PYTHON"))}
     async with asyncio.timeout(SECONDS):
@@ -35,5 +37,5 @@ async def test_a_client_is_served(name: str, environment: Path, places: dict[str
         assert process.returncode == 0, written.decode()
         sys.stdout.write(written.decode())
         # the jobs wait for a gate that stays shut: only a cancel ends them
-        while await running_jobs(teller):
+        while await running_jobs(streaming_deployment):
             await asyncio.sleep(0.05)

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.clients import test_triton
-from tests.clients.test_triton import BeginTriton, call, rows
-from tests.examples.conftest import Town
-from tests.gateway.conftest import GRPC, Begin
-from tests.gateway.grpc.asked import asking
+from tests.clients.test_triton import StartTriton, call, rows
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import GRPC, StartGateway
+from tests.gateway.grpc.client import grpc_client
 from tests.support.triton_server import TritonServer
 
 __all__ = ["call", "rows"]
@@ -18,16 +18,18 @@ test_a_caller_that_leaves_frees_its_row = test_triton.test_a_caller_that_leaves_
 
 
 @pytest.fixture
-def begin_triton(begin: Begin) -> BeginTriton:
+def start_triton(start_gateway: StartGateway) -> StartTriton:
     """Starts a gateway in the place of a Triton; it has no HTTP routes of Triton's."""
 
-    def start(town: Town) -> TritonServer:
-        serving = begin(town, "--open", *GRPC)
-        with asking(serving.grpc):
-            return TritonServer("", serving.grpc, serving.server)
+    def start(deployment: Deployment) -> TritonServer:
+        gateway = start_gateway(deployment, "--open", *GRPC)
+        with grpc_client(gateway.grpc):
+            return TritonServer("", gateway.grpc, gateway.server)
 
     return start
 
 
-def test_errors_have_their_codes(teller: Town, begin_triton: BeginTriton, call: test_triton.Call) -> None:
-    call(begin_triton(teller), "errors")
+def test_errors_have_their_codes(
+    streaming_deployment: Deployment, start_triton: StartTriton, call: test_triton.Call
+) -> None:
+    call(start_triton(streaming_deployment), "errors")

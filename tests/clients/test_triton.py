@@ -24,14 +24,14 @@ from stoop.demo.pictures import Picture
 from stoop.gateway.kserve.triton_model import TritonModel
 from tests.audio.sounds import encoded, tone
 from tests.clients.environments import TRITON_CLIENT, TRITON_SERVER, install
-from tests.examples.conftest import ROOT, Town, new_town, telling_worker
-from tests.gateway.conftest import Serving, running_jobs
+from tests.examples.conftest import ROOT, Deployment, new_deployment, streaming_worker
+from tests.gateway.conftest import GatewayProcess, running_jobs
 from tests.gateway.test_texts import TEXTS
 from tests.support.triton_server import TritonServer, missing_library, running_triton
 
 SECONDS = 200.0
 
-BeginTriton = Callable[[Town], TritonServer]
+StartTriton = Callable[[Deployment], TritonServer]
 Call = Callable[..., str]
 
 pytestmark = [
@@ -49,32 +49,34 @@ class Asked:
 
 
 @pytest.fixture(scope="session")
-def begin_triton(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BeginTriton]:
+def start_triton(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartTriton]:
     """Starts a Triton on a queue, once for each queue."""
     python = Path(install(TRITON_SERVER, environment / "triton-server")[0])
     servers: dict[str, TritonServer] = {}
     with contextlib.ExitStack() as stack:
 
-        def begin(town: Town) -> TritonServer:
-            if town.redis_url not in servers:
+        def begin(deployment: Deployment) -> TritonServer:
+            if deployment.redis_url not in servers:
                 folder = tmp_path_factory.mktemp("triton")
-                servers[town.redis_url] = stack.enter_context(running_triton(folder, python, town.variables))
-            return servers[town.redis_url]
+                servers[deployment.redis_url] = stack.enter_context(
+                    running_triton(folder, python, deployment.variables)
+                )
+            return servers[deployment.redis_url]
 
         yield begin
 
 
 @pytest.fixture
-def rows(request: pytest.FixtureRequest, s3: EmbeddedS3, tmp_path: Path) -> Iterator[Town]:
+def rows(request: pytest.FixtureRequest, s3: EmbeddedS3, tmp_path: Path) -> Iterator[Deployment]:
     """Give the test its own queue, with a worker that runs the parameter's number of jobs at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with embedded_redis(tmp_path / "redis") as redis:
-            town = new_town(redis, s3)
-            worker = telling_worker(town, tmp_path)
+            deployment = new_deployment(redis, s3)
+            worker = streaming_worker(deployment, tmp_path)
             worker.environment = {**worker.environment, "STOOP_PERMITS": str(request.param)}
             worker.start()
-            yield town
+            yield deployment
             worker.end(signal.SIGTERM)
 
 
@@ -115,12 +117,12 @@ async def compare(config: ProducerConfig, asked: dict[str, Asked], found: dict[s
 
 
 async def test_the_skills_of_moondream(
-    painter: tuple[Town, Picture, str],
-    begin_triton: BeginTriton,
+    demo_deployment: tuple[Deployment, Picture, str],
+    start_triton: StartTriton,
     call: Call,
     tmp_path: Path,
 ) -> None:
-    town, picture, address = painter
+    deployment, picture, address = demo_deployment
     file = tmp_path / "picture.png"
     file.write_bytes(picture.encoded)
     count, shape, eye = "How many shapes are there?", picture.shapes[0].name, [[0.5, 0.25]]
@@ -150,17 +152,17 @@ async def test_the_skills_of_moondream(
             {"skill": "gaze", "image": address, "spatial_refs": [tuple(eye[0])]},
         ),
     }
-    found = await asyncio.to_thread(answered, call, begin_triton(town), asked, tmp_path)
-    await compare(town.config, asked, found)
+    found = await asyncio.to_thread(answered, call, start_triton(deployment), asked, tmp_path)
+    await compare(deployment.config, asked, found)
     assert found["query"]["answer"] == str(len(picture.shapes))
 
 
 async def test_the_skills_of_other_models(
-    teller: Town,
-    texts: tuple[Serving, ProducerConfig],
-    hearing: tuple[Town, Serving],
+    streaming_deployment: Deployment,
+    texts: tuple[GatewayProcess, ProducerConfig],
+    speech_gateway: tuple[Deployment, GatewayProcess],
     s3: EmbeddedS3,
-    begin_triton: BeginTriton,
+    start_triton: StartTriton,
     call: Call,
     tmp_path: Path,
 ) -> None:
@@ -169,10 +171,10 @@ async def test_the_skills_of_other_models(
     address = f"s3://{s3.bucket}/triton/recording.flac"
     s3.client().put_object(Bucket=s3.bucket, Key="triton/recording.flac", Body=recording.read_bytes())
     messages = [{"role": "user", "content": "tell 12"}]
-    texts_town = Town(FoundRedis(texts[1].redis_url.get_secret_value()), s3, texts[1])  # type: ignore[arg-type]
+    texts_deployment = Deployment(FoundRedis(texts[1].redis_url.get_secret_value()), s3, texts[1])  # type: ignore[arg-type]
     cases = [
         (
-            teller,
+            streaming_deployment,
             {
                 "chat": Asked(
                     {"SKILL": "chat", "MESSAGES": json.dumps(messages)}, {"skill": "chat", "messages": messages}
@@ -180,7 +182,7 @@ async def test_the_skills_of_other_models(
             },
         ),
         (
-            texts_town,
+            texts_deployment,
             {
                 "embed": Asked(
                     {"SKILL": "embed", "INPUT": TEXTS, "MODEL": "embedder", "DIMENSIONS": 16},
@@ -193,19 +195,19 @@ async def test_the_skills_of_other_models(
             },
         ),
         (
-            hearing[0],
+            speech_gateway[0],
             {
                 skill: Asked(
-                    {"SKILL": skill, "AUDIO": str(recording), "MODEL": "hearing"},
-                    {"skill": skill, "audio": address, "model": "hearing"},
+                    {"SKILL": skill, "AUDIO": str(recording), "MODEL": "speech"},
+                    {"skill": skill, "audio": address, "model": "speech"},
                 )
                 for skill in ("transcribe", "translate")
             },
         ),
     ]
-    for town, asked in cases:
-        found = await asyncio.to_thread(answered, call, begin_triton(town), asked, tmp_path)
-        await compare(town.config, asked, found)
+    for deployment, asked in cases:
+        found = await asyncio.to_thread(answered, call, start_triton(deployment), asked, tmp_path)
+        await compare(deployment.config, asked, found)
 
 
 @dataclass(frozen=True)
@@ -216,20 +218,20 @@ class FoundRedis:
 
 
 @pytest.mark.parametrize("rows", [64], indirect=True)
-def test_64_streams_at_once(rows: Town, begin_triton: BeginTriton, call: Call) -> None:
-    call(begin_triton(rows), "crowd", "streams")
+def test_64_streams_at_once(rows: Deployment, start_triton: StartTriton, call: Call) -> None:
+    call(start_triton(rows), "crowd", "streams")
 
 
 @pytest.mark.parametrize("rows", [1], indirect=True)
-async def test_a_caller_that_leaves_frees_its_row(rows: Town, begin_triton: BeginTriton, call: Call) -> None:
-    await asyncio.to_thread(call, begin_triton(rows), "cancels")
+async def test_a_caller_that_leaves_frees_its_row(rows: Deployment, start_triton: StartTriton, call: Call) -> None:
+    await asyncio.to_thread(call, start_triton(rows), "cancels")
     assert await running_jobs(rows) == []
 
 
-async def test_it_is_ready_while_a_worker_lives(mortal: tuple[Town, ChildServer]) -> None:
+async def test_it_is_ready_while_a_worker_lives(killable_worker: tuple[Deployment, ChildServer]) -> None:
     """The model by itself: the Triton of the wheel is older than the first release that asks."""
-    town, worker = mortal
-    client = town.client()
+    deployment, worker = killable_worker
+    client = deployment.client()
     model = TritonModel(client)
     async with asyncio.timeout(SECONDS), client:
         assert await model.is_ready()
@@ -242,18 +244,18 @@ async def test_it_is_ready_while_a_worker_lives(mortal: tuple[Town, ChildServer]
 
 
 def test_errors_have_their_codes_and_the_server_survives_them(
-    teller: Town, begin_triton: BeginTriton, call: Call
+    streaming_deployment: Deployment, start_triton: StartTriton, call: Call
 ) -> None:
-    server = begin_triton(teller)
+    server = start_triton(streaming_deployment)
     call(server, "errors", "routes", "errors", "routes")
     assert server.child.process is not None and server.child.process.poll() is None
 
 
 def test_the_examples(
-    painter: tuple[Town, Picture, str], begin_triton: BeginTriton, environment: Path, tmp_path: Path
+    demo_deployment: tuple[Deployment, Picture, str], start_triton: StartTriton, environment: Path, tmp_path: Path
 ) -> None:
-    town, picture, _ = painter
-    server = begin_triton(town)
+    deployment, picture, _ = demo_deployment
+    server = start_triton(deployment)
     file = tmp_path / "picture.png"
     file.write_bytes(picture.encoded)
     python = install(TRITON_CLIENT, environment / "tritonclient")[0]

@@ -7,7 +7,7 @@ from stoop_worker.engine.detokenizer import Detokenizer
 from tests.engine.micro import micro_tokenizer
 
 
-class Letters:
+class CharacterTokenizer:
     """Ids are characters."""
 
     def detokenize(self, ids: list[int]) -> str:
@@ -28,7 +28,7 @@ class Bytes:
 
 
 def pieces(text: str) -> list[str]:
-    detokenizer = Detokenizer(Letters())
+    detokenizer = Detokenizer(CharacterTokenizer())
     given_out = [detokenizer.push(ord(letter)) for letter in text]
     return [piece for piece in [*given_out, detokenizer.flush()] if piece]
 
@@ -54,12 +54,12 @@ def test_a_torn_character_is_held_back() -> None:
 
 
 def test_flushing_twice_gives_nothing_more() -> None:
-    detokenizer = Detokenizer(Letters())
+    detokenizer = Detokenizer(CharacterTokenizer())
     detokenizer.push(ord("a"))
     assert (detokenizer.flush(), detokenizer.flush()) == ("a", "")
 
 
-def plain(ids: list[int], tokenizer: Letters | Bytes) -> list[str]:
+def plain(ids: list[int], tokenizer: CharacterTokenizer | Bytes) -> list[str]:
     """The rule as it is written, keeping every id of the line."""
     kept: list[int] = []
     count, given_out = 0, []
@@ -96,7 +96,7 @@ def test_pieces_add_up_to_the_text_of_all_ids(ids: list[int]) -> None:
 
 
 def test_a_long_line_is_not_decoded_over_and_over() -> None:
-    class Counting(Letters):
+    class Counting(CharacterTokenizer):
         longest = 0
 
         def piece(self, token: int) -> str | None:

@@ -8,7 +8,7 @@ from stoop_worker.engine.detokenizer import Detokenizer
 from stoop_worker.engine.stops import StopStrings
 
 
-class Letters:
+class CharacterTokenizer:
     def detokenize(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
 
@@ -18,7 +18,7 @@ class Letters:
 
 def written(text: str, *stops: str) -> tuple[list[str], bool]:
     """Push a text letter by letter until it is stopped; return the released text, and whether it was stopped."""
-    detokenizer = Detokenizer(Letters(), stops)
+    detokenizer = Detokenizer(CharacterTokenizer(), stops)
     pieces = []
     for letter in text:
         pieces.append(detokenizer.push(ord(letter)))
@@ -49,7 +49,7 @@ def test_a_text_ends_before_the_first_stop_string(text: str, stops: tuple[str, .
 
 
 def test_a_stop_string_ends_a_word_that_is_not_complete() -> None:
-    detokenizer = Detokenizer(Letters(), ("##",))
+    detokenizer = Detokenizer(CharacterTokenizer(), ("##",))
     assert [detokenizer.push(ord(letter)) for letter in "ab##"] == ["", "", "", "ab"]
     assert detokenizer.stopped
 

@@ -18,7 +18,17 @@ from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture, draw_pictures
 from stoop.demo.worker_process import find_model, running_worker
 
-__all__ = ["ROOT", "Start", "Town", "gate", "new_town", "painter", "start", "teller", "telling_worker"]
+__all__ = [
+    "ROOT",
+    "Deployment",
+    "Start",
+    "demo_deployment",
+    "gate",
+    "new_deployment",
+    "start",
+    "streaming_deployment",
+    "streaming_worker",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -27,7 +37,7 @@ Start = Callable[..., str]
 
 
 @dataclass(frozen=True)
-class Town:
+class Deployment:
     """A Redis with a worker on it, the store of its images, and the variables by which programs find them."""
 
     redis: EmbeddedRedis
@@ -57,20 +67,20 @@ class Town:
         return AsyncClient(self.config)
 
 
-def new_town(redis: EmbeddedRedis, s3: EmbeddedS3) -> Town:
+def new_deployment(redis: EmbeddedRedis, s3: EmbeddedS3) -> Deployment:
     store = {"bucket": s3.bucket, "s3_endpoint": s3.endpoint, "s3_region": s3.region, "s3_path_style": True}
-    return Town(redis, s3, ProducerConfig(redis_url=redis.url, timeout_seconds=60, **store))
+    return Deployment(redis, s3, ProducerConfig(redis_url=redis.url, timeout_seconds=60, **store))
 
 
-def telling_worker(town: Town, folder: Path) -> ChildServer:
-    """A worker with the engine of `telling_child`, to be started and ended by the caller."""
+def streaming_worker(deployment: Deployment, folder: Path) -> ChildServer:
+    """A worker with the engine of `streaming_child`, to be started and ended by the caller."""
     ready = folder / "ready"
     return ChildServer(
         name="the worker",
-        command=[sys.executable, "-m", "tests.examples.telling_worker"],
+        command=[sys.executable, "-m", "tests.examples.streaming_worker"],
         log=folder / "worker.log",
         environment={
-            **town.variables,
+            **deployment.variables,
             "STOOP_READY_FILE": str(ready),
             "STOOP_LEASE_SECONDS": "2",
             "STOOP_DRAIN_SECONDS": "1",
@@ -81,35 +91,37 @@ def telling_worker(town: Town, folder: Path) -> ChildServer:
 
 
 @pytest.fixture(scope="session")
-def teller(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    """A worker with the engine of `telling_child`."""
-    folder = tmp_path_factory.mktemp("teller")
+def streaming_deployment(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A worker with the engine of `streaming_child`."""
+    folder = tmp_path_factory.mktemp("streaming_deployment")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with embedded_redis(folder / "redis") as redis:
-            town = new_town(redis, s3)
-            worker = telling_worker(town, folder)
+            deployment = new_deployment(redis, s3)
+            worker = streaming_worker(deployment, folder)
             worker.start()
-            yield town
+            yield deployment
             worker.end(signal.SIGTERM)
 
 
 @pytest.fixture(scope="session")
-def painter(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Town, Picture, str]]:
+def demo_deployment(
+    s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Deployment, Picture, str]]:
     """A worker with the demo's model, a picture, and its address."""
-    folder = tmp_path_factory.mktemp("painter")
+    folder = tmp_path_factory.mktemp("demo_deployment")
     [picture] = draw_pictures(1, seed=1)
     s3.client().put_object(Bucket=s3.bucket, Key="examples/shapes.png", Body=picture.encoded)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         flags = {"lanes": "interactive,bulk", "threads": "1"}
         with embedded_redis(folder / "redis") as redis, running_worker(folder, find_model(None), redis, s3, flags):
-            yield new_town(redis, s3), picture, f"s3://{s3.bucket}/examples/shapes.png"
+            yield new_deployment(redis, s3), picture, f"s3://{s3.bucket}/examples/shapes.png"
 
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """The file that a job of the teller waits for in its middle."""
+    """The file that a job of a streaming worker waits for in its middle."""
     return tmp_path / "gate"
 
 

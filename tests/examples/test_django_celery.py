@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stoop.demo.pictures import Picture
-from tests.examples.conftest import EXAMPLES, Start, Town
+from tests.examples.conftest import EXAMPLES, Deployment, Start
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("celery")
@@ -34,12 +34,12 @@ async def until(http: Any, photo_id: int, done: Callable[[dict[str, str]], bool]
 
 
 async def test_a_photo_gets_its_caption_and_a_missing_one_its_failure(
-    painter: tuple[Town, Picture, str], start: Start, tmp_path: Path
+    demo_deployment: tuple[Deployment, Picture, str], start: Start, tmp_path: Path
 ) -> None:
-    town, picture, image = painter
+    deployment, picture, image = demo_deployment
     environment = {
-        **town.variables,
-        "PYTHONPATH": os.pathsep.join([str(FOLDER), town.variables["PYTHONPATH"]]),
+        **deployment.variables,
+        "PYTHONPATH": os.pathsep.join([str(FOLDER), deployment.variables["PYTHONPATH"]]),
         "DJANGO_SETTINGS_MODULE": "shop.settings",
         "SHOP_DATABASE": str(tmp_path / "shop.sqlite3"),
     }
@@ -49,7 +49,7 @@ async def test_a_photo_gets_its_caption_and_a_missing_one_its_failure(
     start("stock", *WORKER, "--loglevel", "info", ready=r"ready\.", environment=environment)
     async with httpx.AsyncClient(base_url=address, timeout=SECONDS, trust_env=False) as http:
         added = await http.post("/photos", json={"image": image})
-        missing = await http.post("/photos", json={"image": f"s3://{town.s3.bucket}/examples/missing.png"})
+        missing = await http.post("/photos", json={"image": f"s3://{deployment.s3.bucket}/examples/missing.png"})
         assert (added.status_code, missing.status_code) == (202, 202)
         photo = await until(http, added.json()["id"], lambda photo: photo["caption"] != "")
         assert any(shape.colour in photo["caption"] for shape in picture.shapes)

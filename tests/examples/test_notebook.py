@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stoop.demo.pictures import Picture, draw_pictures
-from tests.examples.conftest import EXAMPLES, Town
+from tests.examples.conftest import EXAMPLES, Deployment
 
 pytest.importorskip("pycocotools")
 
@@ -35,9 +35,9 @@ async def run_cells(notebook: Path) -> list[Any]:
 
 
 def test_the_notebook_runs_from_images_to_coco(
-    painter: tuple[Town, Picture, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    demo_deployment: tuple[Deployment, Picture, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in painter[0].variables.items():
+    for name, value in demo_deployment[0].variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     monkeypatch.chdir(tmp_path)

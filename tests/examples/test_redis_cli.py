@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stoop.demo.pictures import Picture
-from tests.examples.conftest import EXAMPLES, Town
-from tests.examples.telling_child import words
+from tests.examples.conftest import EXAMPLES, Deployment
+from tests.examples.streaming_child import words
 
 SCRIPT = EXAMPLES / "redis_cli" / "ask.sh"
 
@@ -27,9 +27,9 @@ def events(done: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_question_about_an_image_is_answered(painter: tuple[Town, Picture, str]) -> None:
-    town, picture, image = painter
-    done = run(town.variables, "How many shapes are there?", image)
+def test_a_question_about_an_image_is_answered(demo_deployment: tuple[Deployment, Picture, str]) -> None:
+    deployment, picture, image = demo_deployment
+    done = run(deployment.variables, "How many shapes are there?", image)
     assert (done.returncode, done.stderr) == (0, "")
     *log, result = events(done)
     assert [event["type"] for event in log] == ["started", *["delta"] * (len(log) - 2), "finished"]
@@ -37,28 +37,30 @@ def test_a_question_about_an_image_is_answered(painter: tuple[Town, Picture, str
     assert result == log[-1]["result"]
 
 
-def test_every_word_is_printed_once_and_in_order(teller: Town) -> None:
-    done = run(teller.variables, "tell 40")
+def test_every_word_is_printed_once_and_in_order(streaming_deployment: Deployment) -> None:
+    done = run(streaming_deployment.variables, "tell 40")
     *log, result = events(done)
     assert [event["seq"] for event in log] == list(range(len(log)))
     assert "".join(event["text"] for event in log if event["type"] == "delta") == "".join(words(40))
     assert result["output"]["answer"] == "".join(words(40))
 
 
-def test_a_question_is_sent_as_it_is_written(teller: Town) -> None:
+def test_a_question_is_sent_as_it_is_written(streaming_deployment: Deployment) -> None:
     """The engine answers by the question."""
     question = r"""what's "this" \ $(that) `here` 100% {"a": 1} größer 犬 \n"""
-    assert events(run(teller.variables, question))[-1]["output"]["answer"] == question
+    assert events(run(streaming_deployment.variables, question))[-1]["output"]["answer"] == question
 
 
-def test_each_failure_has_its_own_exit_code(teller: Town, painter: tuple[Town, Picture, str]) -> None:
-    failed = run(teller.variables, "what?", "s3://nowhere/a.png")
+def test_each_failure_has_its_own_exit_code(
+    streaming_deployment: Deployment, demo_deployment: tuple[Deployment, Picture, str]
+) -> None:
+    failed = run(streaming_deployment.variables, "what?", "s3://nowhere/a.png")
     assert failed.returncode == 1
     assert events(failed)[-1]["status"] == "failed"
-    assert run(teller.variables).returncode == 2
-    away = run({**teller.variables, "STOOP_REDIS_URL": "redis://127.0.0.1:1/0"}, "what?")
+    assert run(streaming_deployment.variables).returncode == 2
+    away = run({**streaming_deployment.variables, "STOOP_REDIS_URL": "redis://127.0.0.1:1/0"}, "what?")
     assert (away.returncode, away.stdout) == (3, "")
-    late = run({**teller.variables, "STOOP_TIMEOUT_SECONDS": "0"}, "wait")
+    late = run({**streaming_deployment.variables, "STOOP_TIMEOUT_SECONDS": "0"}, "wait")
     assert late.returncode == 4
     assert "is a worker running?" in late.stderr
 

@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 
 from stoop.demo.pictures import Picture
 from stoop_schemas import names
-from tests.examples.conftest import EXAMPLES, Start, Town
-from tests.examples.telling_child import words
+from tests.examples.conftest import EXAMPLES, Deployment, Start
+from tests.examples.streaming_child import words
 from tests.support.browser import open_browser
 
 httpx = pytest.importorskip("httpx")
@@ -25,9 +25,9 @@ COMMAND = ("-m", "uvicorn", "app:app", "--app-dir", str(EXAMPLES / "starlette_ss
 SECONDS = 60.0
 
 
-def back_end(start: Start, town: Town) -> str:
+def back_end(start: Start, deployment: Deployment) -> str:
     ready = r"running on (http://\S+)"
-    return start("starlette_sse", *COMMAND, ready=ready, environment=town.variables)
+    return start("starlette_sse", *COMMAND, ready=ready, environment=deployment.variables)
 
 
 @asynccontextmanager
@@ -59,8 +59,10 @@ async def events(http: Any, job_id: str, after: str | None = None) -> AsyncGener
                 fields = {}
 
 
-async def test_a_broken_connection_continues_with_the_next_word(teller: Town, start: Start, gate: Path) -> None:
-    async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
+async def test_a_broken_connection_continues_with_the_next_word(
+    streaming_deployment: Deployment, start: Start, gate: Path
+) -> None:
+    async with asyncio.timeout(SECONDS), calling(back_end(start, streaming_deployment)) as http:
         job_id = await ask(http, f"tell 40 until {gate}")
         pieces: list[str] = []
         last = ""
@@ -79,14 +81,16 @@ async def test_a_broken_connection_continues_with_the_next_word(teller: Town, st
         assert "".join(pieces) == "".join(words(40))
 
 
-async def test_a_browser_that_comes_again_after_the_end_is_sent_away(teller: Town, start: Start) -> None:
-    async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
+async def test_a_browser_that_comes_again_after_the_end_is_sent_away(
+    streaming_deployment: Deployment, start: Start
+) -> None:
+    async with asyncio.timeout(SECONDS), calling(back_end(start, streaming_deployment)) as http:
         job_id = await ask(http, "tell 3")
         *_, last = [seen async for seen, _ in events(http, job_id)]
         for _ in range(2):
             again = await http.get(f"/jobs/{job_id}/events", headers={"last-event-id": last})
             assert (again.status_code, again.content) == (204, b"")
-        async with Redis.from_url(teller.redis_url, protocol=2) as redis:
+        async with Redis.from_url(streaming_deployment.redis_url, protocol=2) as redis:
             await redis.delete(names.log(job_id))
         again = await http.get(f"/jobs/{job_id}/events", headers={"last-event-id": last})
         assert again.status_code == 204, "the log of events may have gone by then"
@@ -94,9 +98,9 @@ async def test_a_browser_that_comes_again_after_the_end_is_sent_away(teller: Tow
         assert [(event["type"], str(event["seq"])) for event in rest] == [("finished", last)]
 
 
-async def test_every_break_and_another_back_end(teller: Town, start: Start) -> None:
+async def test_every_break_and_another_back_end(streaming_deployment: Deployment, start: Start) -> None:
     """A connection cut after each event in turn continues at another process: none keeps state of a job."""
-    addresses = [back_end(start, teller), back_end(start, teller)]
+    addresses = [back_end(start, streaming_deployment), back_end(start, streaming_deployment)]
     async with asyncio.timeout(SECONDS), calling(addresses[0]) as one, calling(addresses[1]) as other:
         job_id = await ask(one, "tell 12")
         whole = [event async for _, event in events(one, job_id)]
@@ -106,33 +110,33 @@ async def test_every_break_and_another_back_end(teller: Town, start: Start) -> N
             assert rest == whole[i + 1 :]
 
 
-async def test_redis_may_restart_in_the_middle(teller: Town, start: Start, gate: Path) -> None:
-    async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
+async def test_redis_may_restart_in_the_middle(streaming_deployment: Deployment, start: Start, gate: Path) -> None:
+    async with asyncio.timeout(SECONDS), calling(back_end(start, streaming_deployment)) as http:
         job_id = await ask(http, f"tell 40 until {gate}")
         text = ""
         async for _, event in events(http, job_id):
             text = "" if event["type"] == "restarted" else text + event.get("text", "")
             if text == "".join(words(40)[:20]) and not gate.exists():
-                teller.redis.kill()
+                streaming_deployment.redis.kill()
                 assert [each async for each in events(http, job_id)] == [], "who comes now may come again"
-                teller.redis.restart()
+                streaming_deployment.redis.restart()
                 gate.touch()
         assert text == "".join(words(40))
 
 
 async def test_an_image_is_uploaded_and_its_answer_is_streamed(
-    painter: tuple[Town, Picture, str], start: Start
+    demo_deployment: tuple[Deployment, Picture, str], start: Start
 ) -> None:
-    town, picture, _ = painter
-    async with asyncio.timeout(SECONDS), calling(back_end(start, town)) as http:
+    deployment, picture, _ = demo_deployment
+    async with asyncio.timeout(SECONDS), calling(back_end(start, deployment)) as http:
         job_id = await ask(http, "How many shapes are there?", picture.encoded)
         *_, (_, last) = [each async for each in events(http, job_id)]
         assert last["type"] == "finished"
         assert last["result"]["output"]["answer"] == str(len(picture.shapes))
 
 
-async def test_requests_that_cannot_work_are_refused(teller: Town, start: Start) -> None:
-    async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
+async def test_requests_that_cannot_work_are_refused(streaming_deployment: Deployment, start: Start) -> None:
+    async with asyncio.timeout(SECONDS), calling(back_end(start, streaming_deployment)) as http:
         assert (await http.post("/jobs")).status_code == 400, "no question"
         assert (await http.post("/jobs?question=what", content=b"no image")).status_code == 400
         assert (await http.post("/jobs?question=what", content=bytes((20 << 20) + 1))).status_code == 413
@@ -142,11 +146,11 @@ async def test_requests_that_cannot_work_are_refused(teller: Town, start: Start)
 
 
 async def test_a_page_that_is_loaded_again_in_the_middle_shows_every_word_once(
-    teller: Town, start: Start, gate: Path, tmp_path: Path
+    streaming_deployment: Deployment, start: Start, gate: Path, tmp_path: Path
 ) -> None:
     playwright = pytest.importorskip("playwright.async_api")
     half, whole = "".join(words(40)[:20]), "".join(words(40))
-    address = back_end(start, teller)
+    address = back_end(start, streaming_deployment)
     async with asyncio.timeout(SECONDS), open_browser() as page:
         await page.goto(address)
         await page.evaluate(SEEN)

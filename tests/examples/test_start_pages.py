@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from stoop.demo.pictures import Picture, draw_pictures
-from tests.examples.conftest import ROOT, Start, Town
-from tests.examples.telling_child import words
+from tests.examples.conftest import ROOT, Deployment, Start
+from tests.examples.streaming_child import words
 from tests.examples.test_starlette_sse import SECONDS, calling, events
 from tests.support.browser import open_browser
 
@@ -28,7 +28,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 async def test_the_back_end_streams_and_continues_a_broken_stream(
-    teller: Town, start: Start, gate: Path, tmp_path: Path
+    streaming_deployment: Deployment, start: Start, gate: Path, tmp_path: Path
 ) -> None:
     [app], [page] = blocks("web.md", "python"), blocks("web.md", "html")
     assert len([line for line in app.splitlines() if line.strip()]) <= 40
@@ -43,7 +43,7 @@ async def test_the_back_end_streams_and_continues_a_broken_stream(
         "-c",
         command + "sys.path.insert(0, ''); runpy.run_module('uvicorn', run_name='__main__')",
         ready=r"running on (http://\S+)",
-        environment=teller.variables,
+        environment=streaming_deployment.variables,
     )
     async with asyncio.timeout(SECONDS), calling(started) as http:
         assert "<form" in (await http.get("/")).text
@@ -87,10 +87,10 @@ async def look(address: str, picture: bytes, folder: Path) -> None:
 
 
 def test_the_commands_for_a_folder_of_images_lead_to_coco(
-    painter: tuple[Town, Picture, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    demo_deployment: tuple[Deployment, Picture, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    town, _, _ = painter
-    for name, value in town.variables.items():
+    deployment, _, _ = demo_deployment
+    for name, value in deployment.variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     draw, load = blocks("data.md", "python")

@@ -17,7 +17,7 @@ import pytest
 from redis.asyncio import Redis
 
 from stoop_schemas import names
-from tests.examples.conftest import EXAMPLES, Town
+from tests.examples.conftest import EXAMPLES, Deployment
 
 pytest.importorskip("httpx")
 
@@ -102,7 +102,7 @@ async def receiving(receiver: Receiver) -> AsyncIterator[Receiver]:
 
 
 @contextlib.contextmanager
-def relaying(town: Town, receiver: Receiver, **variables: str) -> Iterator["subprocess.Popen[bytes]"]:
+def relaying(deployment: Deployment, receiver: Receiver, **variables: str) -> Iterator["subprocess.Popen[bytes]"]:
     settings = {
         "WEBHOOK_URL": f"http://127.0.0.1:{receiver.port}/answers",
         "WEBHOOK_SECRET": SECRET,
@@ -111,7 +111,7 @@ def relaying(town: Town, receiver: Receiver, **variables: str) -> Iterator["subp
         **variables,
     }
     command = [sys.executable, str(EXAMPLES / "webhook" / "relay.py")]
-    relay = subprocess.Popen(command, env={**town.variables, **settings})
+    relay = subprocess.Popen(command, env={**deployment.variables, **settings})
     try:
         yield relay
     finally:
@@ -119,17 +119,17 @@ def relaying(town: Town, receiver: Receiver, **variables: str) -> Iterator["subp
         relay.wait()
 
 
-async def announce(town: Town, redis: Redis, question: str, **fields: object) -> str:
+async def announce(deployment: Deployment, redis: Redis, question: str, **fields: object) -> str:
     """Add a job to the stream as the README shows."""
-    async with town.client() as client:
+    async with deployment.client() as client:
         job = await client.prepare("query", question=question, **fields)  # type: ignore[arg-type]
         await redis.xadd("webhooks", {"job": job.id})
         return await client.submit(job)
 
 
 @pytest.fixture
-async def redis(teller: Town) -> AsyncIterator[Redis]:
-    async with Redis.from_url(teller.redis_url, protocol=2) as redis:
+async def redis(streaming_deployment: Deployment) -> AsyncIterator[Redis]:
+    async with Redis.from_url(streaming_deployment.redis_url, protocol=2) as redis:
         await redis.delete("webhooks", "webhooks:failed")
         yield redis
 
@@ -141,11 +141,13 @@ async def emptied(redis: Redis, left: int = 0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_receiver_that_fails_twice_gets_every_result_signed(teller: Town, redis: Redis) -> None:
+async def test_a_receiver_that_fails_twice_gets_every_result_signed(
+    streaming_deployment: Deployment, redis: Redis
+) -> None:
     async with receiving(Receiver(failing=2)) as receiver:
-        right = await announce(teller, redis, "tell 5", metadata={"order": 7})
-        wrong = await announce(teller, redis, "what?", image="s3://nowhere/a.png")
-        with relaying(teller, receiver) as relay:
+        right = await announce(streaming_deployment, redis, "tell 5", metadata={"order": 7})
+        wrong = await announce(streaming_deployment, redis, "what?", image="s3://nowhere/a.png")
+        with relaying(streaming_deployment, receiver) as relay:
             await receiver.until(lambda: {right, wrong} <= set(receiver.taken))
             await emptied(redis)
             relay.send_signal(signal.SIGTERM)
@@ -158,40 +160,42 @@ async def test_a_receiver_that_fails_twice_gets_every_result_signed(teller: Town
 
 
 async def test_a_killed_relay_delivers_its_unfinished_jobs_when_restarted(
-    teller: Town, redis: Redis, gate: Any
+    streaming_deployment: Deployment, redis: Redis, gate: Any
 ) -> None:
     async with receiving(Receiver(failing=NEVER)) as receiver:
-        ended = await announce(teller, redis, "ended")
-        running = await announce(teller, redis, f"tell 4 until {gate}")
-        with relaying(teller, receiver):
+        ended = await announce(streaming_deployment, redis, "ended")
+        running = await announce(streaming_deployment, redis, f"tell 4 until {gate}")
+        with relaying(streaming_deployment, receiver):
             await receiver.until(lambda: receiver.count(ended) >= 2)
         # A killed relay's XREADGROUP still waits in a Redis that has not read the closed connection: it would be handed
         # the next entry. Redis answers a PING only after it has read it.
         await redis.ping()
         receiver.failing = 0
         gate.touch()
-        with relaying(teller, receiver, WEBHOOK_RELAY="another"):
-            later = await announce(teller, redis, "later")
+        with relaying(streaming_deployment, receiver, WEBHOOK_RELAY="another"):
+            later = await announce(streaming_deployment, redis, "later")
             await receiver.until(lambda: later in receiver.taken)
             await emptied(redis, left=2)
         assert not {ended, running} & set(receiver.taken), "what one has begun is not another's"
-        with relaying(teller, receiver):
+        with relaying(streaming_deployment, receiver):
             await receiver.until(lambda: {ended, running} <= set(receiver.taken))
             await emptied(redis)
 
 
-async def test_the_relay_waits_for_an_absent_receiver_up_to_a_limit(teller: Town, redis: Redis) -> None:
+async def test_the_relay_waits_for_an_absent_receiver_up_to_a_limit(
+    streaming_deployment: Deployment, redis: Redis
+) -> None:
     receiver = Receiver()
     async with receiving(receiver):
         pass  # now the port is known, and no server listens there
-    job_id = await announce(teller, redis, "hello")
-    with relaying(teller, receiver, WEBHOOK_TRIES="3"):
+    job_id = await announce(streaming_deployment, redis, "hello")
+    with relaying(streaming_deployment, receiver, WEBHOOK_TRIES="3"):
         await emptied(redis)
     failed: Any = await redis.xrange("webhooks:failed")
     assert [fields for _, fields in failed] == [{b"job": job_id.encode()}]
     await redis.xadd("webhooks", {"job": job_id})
     async with receiving(receiver):
-        with relaying(teller, receiver):
+        with relaying(streaming_deployment, receiver):
             await receiver.until(lambda: job_id in receiver.taken)
 
 
@@ -235,8 +239,8 @@ def test_one_of_several_signatures_must_match() -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "no base64 at all, however long it may be"])
-def test_a_weak_secret_is_refused(secret: str, teller: Town) -> None:
+def test_a_weak_secret_is_refused(secret: str, streaming_deployment: Deployment) -> None:
     with pytest.raises(ValueError, match="24 to 64 random bytes"):
         signing.sign(secret, "msg_1", b"{}")
-    with relaying(teller, Receiver(), WEBHOOK_SECRET=secret) as relay:
+    with relaying(streaming_deployment, Receiver(), WEBHOOK_SECRET=secret) as relay:
         assert relay.wait(SECONDS) == 1

@@ -18,13 +18,13 @@ from stoop_schemas.event import DeltaEvent, RestartedEvent, StartedEvent
 from stoop_schemas.result import Result
 from tests.chaos.workers import WorkerProcess
 
-__all__ = ["Floor", "floor"]
+__all__ = ["RunningQueue", "running_queue"]
 
 SECONDS = 60.0  # how long a test waits before it fails
 
 
 @dataclass
-class Floor:
+class RunningQueue:
     """A client, a connection to Redis, and the workers that were started."""
 
     folder: Path
@@ -83,11 +83,11 @@ class Floor:
 
 
 @contextlib.asynccontextmanager
-async def floor(folder: Path, redis_url: str) -> AsyncIterator[Floor]:
-    """Yield a floor; kill everything that still runs on it at the end."""
+async def running_queue(folder: Path, redis_url: str) -> AsyncIterator[RunningQueue]:
+    """Yield a queue without workers; kill the workers that still run at the end."""
     config = ProducerConfig(redis_url=redis_url, timeout_seconds=SECONDS)
     async with AsyncClient(config) as client, Redis.from_url(redis_url, protocol=2) as redis:
-        made = Floor(folder, redis_url, client, redis)
+        made = RunningQueue(folder, redis_url, client, redis)
         try:
             yield made
         finally:

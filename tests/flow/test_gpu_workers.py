@@ -13,7 +13,7 @@ from typing import Any
 from stoop.operator.redis_operator import RedisOperator
 from stoop_schemas import names
 from stoop_schemas.state import State
-from tests.flow.scripted import floor
+from tests.flow.scripted import running_queue
 from tests.support.servers import free_ports
 from tests.worker.test_endpoints import get
 
@@ -82,9 +82,9 @@ async def test_a_worker_is_killed_then_the_parent_of_both_and_one_drain_ends_all
     async def counted(name: str) -> float:
         return sum(values((await ask("metrics"))[1], name).values())
 
-    async with floor(tmp_path, redis_url) as ground, parent(tmp_path, settings) as process:
+    async with running_queue(tmp_path, redis_url) as queue, parent(tmp_path, settings) as process:
         killed, _ = await live_pids(operator, 2)
-        results = await ground.results(await ground.submit(*map(str, range(12))))
+        results = await queue.results(await queue.submit(*map(str, range(12))))
         assert {result.status for result in results} == {State.COMPLETED}
         async with asyncio.timeout(SECONDS):
             # a worker counts a job after its result is stored, and writes its ready file once a second
@@ -93,16 +93,16 @@ async def test_a_worker_is_killed_then_the_parent_of_both_and_one_drain_ends_all
         assert values((await ask("metrics"))[1], "stoop_gpu_worker_running") == {"0": 1, "1": 1}
         assert [(await ask(path))[0] for path in ("healthz", "readyz", "startupz")] == [200, 200, 200]
 
-        held = await ground.submit(*["sleep 0.5"] * 8)
+        held = await queue.submit(*["sleep 0.5"] * 8)
         os.kill(killed, signal.SIGKILL)
-        assert {result.status for result in await ground.results(held)} == {State.COMPLETED}
+        assert {result.status for result in await queue.results(held)} == {State.COMPLETED}
         await live_pids(operator, 2, without=killed)
         assert await counted("stoop_gpu_worker_restarts_total") == 1
 
         # as many as both workers hold, so that neither ends before these do
-        endless = await ground.submit(*["wait"] * 8)
+        endless = await queue.submit(*["wait"] * 8)
         async with asyncio.timeout(SECONDS):
-            while {await ground.redis.hget(names.job(job), "state") for job in endless} != {b"running"}:
+            while {await queue.redis.hget(names.job(job), "state") for job in endless} != {b"running"}:
                 await asyncio.sleep(0.05)
         orphans = await live_pids(operator, 2)
         process.kill()
@@ -114,10 +114,10 @@ async def test_a_worker_is_killed_then_the_parent_of_both_and_one_drain_ends_all
             async with asyncio.timeout(SECONDS):
                 while logged(waiting) < waited + 2:
                     await asyncio.sleep(0.05)
-                await asyncio.gather(*map(ground.client.cancel, endless))
+                await asyncio.gather(*map(queue.client.cancel, endless))
                 while set(await live_pids(operator, 2)) & set(orphans):
                     await asyncio.sleep(0.05)
-            assert {result.status for result in await ground.results(await ground.submit("a"))} == {State.COMPLETED}
+            assert {result.status for result in await queue.results(await queue.submit("a"))} == {State.COMPLETED}
             assert logged("a GPU is left without a worker") == 0
 
             second.send_signal(signal.SIGTERM)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stoop.demo.embedded import EmbeddedRedis
 from stoop_schemas.state import State
-from tests.flow.scripted import floor
+from tests.flow.scripted import running_queue
 from tests.support.servers import free_port
 from tests.worker.test_endpoints import get
 
@@ -15,8 +15,8 @@ async def test_a_worker_without_redis_is_alive_but_not_ready_and_logs_it_once(
     tmp_path: Path, redis_url: str, redis_server: EmbeddedRedis
 ) -> None:
     port = free_port()
-    async with floor(tmp_path, redis_url) as ground:
-        worker = await ground.worker(lease_seconds=1, metrics_port=port, log_format="json")
+    async with running_queue(tmp_path, redis_url) as queue:
+        worker = await queue.worker(lease_seconds=1, metrics_port=port, log_format="json")
 
         async def probe(name: str) -> int:
             return (await asyncio.to_thread(get, f"http://127.0.0.1:{port}/{name}"))[0]
@@ -30,7 +30,7 @@ async def test_a_worker_without_redis_is_alive_but_not_ready_and_logs_it_once(
             redis_server.restart()
         await worker.until_ready()
         assert await probe("readyz") == 200
-        [result] = await ground.results(await ground.submit("still here"))
+        [result] = await queue.results(await queue.submit("still here"))
         assert result.status is State.COMPLETED
         logged = [json.loads(line) for line in worker.log.read_text().splitlines() if line.startswith("{")]
         warnings = [line["event"] for line in logged if line["level"] == "warning" and "Redis" in line["event"]]

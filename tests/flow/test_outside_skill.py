@@ -16,7 +16,7 @@ from stoop_schemas.event import DeltaEvent
 from stoop_schemas.skills import skills
 from stoop_worker.celery.message import read_job, read_message
 from tests.celery.test_message import message
-from tests.flow.scripted import Floor, floor
+from tests.flow.scripted import RunningQueue, running_queue
 
 PROJECT = """
 [build-system]
@@ -70,23 +70,23 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-async def ground(package: Path, tmp_path: Path, redis_url: str) -> AsyncIterator[Floor]:
-    async with floor(tmp_path, redis_url) as ground:
-        await ground.worker()
-        yield ground
+async def queue(package: Path, tmp_path: Path, redis_url: str) -> AsyncIterator[RunningQueue]:
+    async with running_queue(tmp_path, redis_url) as queue:
+        await queue.worker()
+        yield queue
 
 
-async def test_a_client_runs_it_on_a_worker(ground: Floor) -> None:
-    assert await ground.client.run("greet", object="world") == {"answer": "HELLO WORLD"}
+async def test_a_client_runs_it_on_a_worker(queue: RunningQueue) -> None:
+    assert await queue.client.run("greet", object="world") == {"answer": "HELLO WORLD"}
     with pytest.raises(InvalidJob, match="greet needs an object"):
-        await ground.client.run("greet")
-    job = await ground.client.prepare("greet", object="world", stream=True)
-    events = [event async for event in ground.client.stream(await ground.client.submit(job))]
+        await queue.client.run("greet")
+    job = await queue.client.prepare("greet", object="world", stream=True)
+    events = [event async for event in queue.client.stream(await queue.client.submit(job))]
     assert any(isinstance(event, DeltaEvent) for event in events)
 
 
-async def test_the_model_that_it_runs_on_lists_it(ground: Floor) -> None:
-    [model] = await ground.client.models()
+async def test_the_model_that_it_runs_on_lists_it(queue: RunningQueue) -> None:
+    [model] = await queue.client.models()
     assert "greet" in model.skills
 
 

@@ -15,7 +15,7 @@ from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedRedis, embedded_redis
 from stoop_schemas import names
 from stoop_schemas.state import TERMINAL
-from tests.flow.scripted import SECONDS, Floor, floor
+from tests.flow.scripted import SECONDS, RunningQueue, running_queue
 from tests.support.servers import free_port
 
 
@@ -26,14 +26,14 @@ def original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedd
         yield redis
 
 
-async def snapshot(ground: Floor) -> None:
+async def snapshot(queue: RunningQueue) -> None:
     """Let Redis write its snapshot beside its work, as `BGSAVE` of an operator does."""
-    before = await ground.redis.lastsave()
-    await ground.redis.bgsave()
+    before = await queue.redis.lastsave()
+    await queue.redis.bgsave()
     async with asyncio.timeout(SECONDS):
-        while (await ground.redis.info("persistence"))["rdb_bgsave_in_progress"]:
+        while (await queue.redis.info("persistence"))["rdb_bgsave_in_progress"]:
             await asyncio.sleep(0.02)
-    assert await ground.redis.lastsave() >= before
+    assert await queue.redis.lastsave() >= before
 
 
 def restored(original: EmbeddedRedis, folder: Path) -> ChildServer:
@@ -57,42 +57,42 @@ def restored(original: EmbeddedRedis, folder: Path) -> ChildServer:
     return server
 
 
-async def states(ground: Floor) -> dict[str, str]:
+async def states(queue: RunningQueue) -> dict[str, str]:
     """The state of each job that Redis knows."""
     found = {}
-    async for key in ground.redis.scan_iter(match=names.job("*"), count=1000):
-        found[key.decode().rpartition(":")[2]] = (await ground.redis.hget(key, "state") or b"").decode()
+    async for key in queue.redis.scan_iter(match=names.job("*"), count=1000):
+        found[key.decode().rpartition(":")[2]] = (await queue.redis.hget(key, "state") or b"").decode()
     return found
 
 
 async def test_every_job_of_a_snapshot_ends(original: EmbeddedRedis, tmp_path: Path) -> None:
     """Some jobs have ended, some run, some wait; the workers of the snapshot are gone."""
-    async with floor(tmp_path, original.url) as ground:
-        worker = await ground.worker(permits=8)
-        ended = await ground.submit(*map(str, range(20)))
-        await ground.results(ended)
+    async with running_queue(tmp_path, original.url) as queue:
+        worker = await queue.worker(permits=8)
+        ended = await queue.submit(*map(str, range(20)))
+        await queue.results(ended)
         # these end only when cancelled, so the snapshot has running and waiting jobs
-        endless = await ground.submit(*["wait"] * 12, stream=True)
-        await ground.running(endless[0])
-        waiting = await ground.submit(*["later"] * 20)
-        await snapshot(ground)
+        endless = await queue.submit(*["wait"] * 12, stream=True)
+        await queue.running(endless[0])
+        waiting = await queue.submit(*["later"] * 20)
+        await snapshot(queue)
         await worker.kill()
 
     elsewhere = tmp_path / "elsewhere"
     server = restored(original, elsewhere)
     try:
-        async with floor(elsewhere, f"redis://127.0.0.1:{server.command[2]}/0") as ground:
-            known = await states(ground)
+        async with running_queue(elsewhere, f"redis://127.0.0.1:{server.command[2]}/0") as queue:
+            known = await states(queue)
             assert set(known) == {*ended, *endless, *waiting}
             assert {known[job] for job in ended} == {"completed"}
             assert {known[job] for job in [*endless, *waiting]} == {"queued", "running"}
-            await ground.redis.config_set("appendonly", "yes")
-            await asyncio.gather(*map(ground.client.cancel, endless))
-            await ground.worker(permits=8)
-            results = await ground.results([*ended, *endless, *waiting])
+            await queue.redis.config_set("appendonly", "yes")
+            await asyncio.gather(*map(queue.client.cancel, endless))
+            await queue.worker(permits=8)
+            results = await queue.results([*ended, *endless, *waiting])
             assert [result.status for result in results] == ["completed"] * 20 + ["cancelled"] * 12 + ["completed"] * 20
-            assert set(await states(ground)) == set(known)
-            assert all(state in TERMINAL for state in (await states(ground)).values())
-            assert await ground.left() == {}
+            assert set(await states(queue)) == set(known)
+            assert all(state in TERMINAL for state in (await states(queue)).values())
+            assert await queue.left() == {}
     finally:
         server.end(signal.SIGKILL)

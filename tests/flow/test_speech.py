@@ -20,8 +20,8 @@ from stoop.demo.worker_process import running_worker
 from stoop_schemas.event import SegmentEvent
 from tests.audio.sounds import encoded, tone, write_recordings
 from tests.bulk.folder import lines, rows
-from tests.examples.conftest import Town, new_town
-from tests.support.hearing_worker import hearing_worker
+from tests.examples.conftest import Deployment, new_deployment
+from tests.support.speech_worker import speech_worker
 from tests.support.tiny_whisper import write_whisper
 
 SECONDS = 60.0
@@ -29,25 +29,25 @@ TALK = encoded(np.concatenate((tone(30.0), np.zeros(30 * 16_000, np.int16), tone
 
 
 @pytest.fixture(scope="module")
-def town(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+def deployment(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("speech")
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
         patch.delenv("STOOP_REDIS_URL", raising=False)
-        town = new_town(stack.enter_context(embedded_redis(folder / "redis")), s3)
-        stack.enter_context(hearing_worker(folder, town.variables))
+        deployment = new_deployment(stack.enter_context(embedded_redis(folder / "redis")), s3)
+        stack.enter_context(speech_worker(folder, deployment.variables))
         for name, value in s3.environment.items():
             patch.setenv(name, value)
         s3.client().put_object(Bucket=s3.bucket, Key="talks/monday.mp3", Body=TALK)
-        yield town
+        yield deployment
 
 
 @pytest.fixture
-def address(town: Town) -> str:
-    return f"s3://{town.s3.bucket}/talks/monday.mp3"
+def address(deployment: Deployment) -> str:
+    return f"s3://{deployment.s3.bucket}/talks/monday.mp3"
 
 
-def test_a_recording_in_the_store_becomes_a_transcript(town: Town, address: str) -> None:
-    with Client(town.config) as client:
+def test_a_recording_in_the_store_becomes_a_transcript(deployment: Deployment, address: str) -> None:
+    with Client(deployment.config) as client:
         found = client.transcribe(address, timestamps="word")["transcript"]
     assert (found["text"], found["language"]) == ("Band 11. Band 54.", "de")
     assert found["duration"] == pytest.approx(65.0, abs=0.2)
@@ -56,8 +56,8 @@ def test_a_recording_in_the_store_becomes_a_transcript(town: Town, address: str)
     assert found["words"][2]["start"] == 60.0
 
 
-def test_all_windows_of_a_recording_at_once_give_the_same_transcript(town: Town, address: str) -> None:
-    with Client(town.config) as client:
+def test_all_windows_of_a_recording_at_once_give_the_same_transcript(deployment: Deployment, address: str) -> None:
+    with Client(deployment.config) as client:
         in_turn = client.transcribe(address)["transcript"]
         at_once = client.transcribe(address, parallel=True)["transcript"]
         spoken = client.transcribe(address, parallel=True, vad=True)["transcript"]
@@ -66,9 +66,9 @@ def test_all_windows_of_a_recording_at_once_give_the_same_transcript(town: Town,
     assert spoken["segments"][1]["start"] == pytest.approx(59.6, abs=0.1), "silence has no window"
 
 
-async def test_segments_arrive_while_the_recording_is_still_worked_on(town: Town, tmp_path: Path) -> None:
+async def test_segments_arrive_while_the_recording_is_still_worked_on(deployment: Deployment, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    async with asyncio.timeout(SECONDS), AsyncClient(town.config) as client:
+    async with asyncio.timeout(SECONDS), AsyncClient(deployment.config) as client:
         audio = encoded(tone(40.0), "flac", "flac")
         stream = (await client.transcribe(audio, stream=True, prompt=f"until {gate}"))["segments"]
         first = await anext(stream)
@@ -78,8 +78,8 @@ async def test_segments_arrive_while_the_recording_is_still_worked_on(town: Town
         assert stream.transcript["text"] == "Band 11. Band 11."
 
 
-async def test_a_recording_is_cancelled_between_its_windows(town: Town, tmp_path: Path) -> None:
-    async with asyncio.timeout(SECONDS), AsyncClient(town.config) as client:
+async def test_a_recording_is_cancelled_between_its_windows(deployment: Deployment, tmp_path: Path) -> None:
+    async with asyncio.timeout(SECONDS), AsyncClient(deployment.config) as client:
         prompt = f"until {tmp_path / 'never'}"
         job = await client.prepare("transcribe", audio=encoded(tone(40.0), "flac", "flac"), prompt=prompt, stream=True)
         job_id = await client.submit(job)
@@ -91,12 +91,12 @@ async def test_a_recording_is_cancelled_between_its_windows(town: Town, tmp_path
             await client.result(job_id)
 
 
-def test_hostile_files_fail_with_a_code_each(town: Town, tmp_path: Path) -> None:
+def test_hostile_files_fail_with_a_code_each(deployment: Deployment, tmp_path: Path) -> None:
     (tmp_path / "letter.mp3").write_text("Dear Sir or Madam,\n" * 1000)
-    with Client(town.config) as client:
+    with Client(deployment.config) as client:
         for audio, code in (
             (tmp_path / "letter.mp3", "audio_undecodable"),
-            (f"s3://{town.s3.bucket}/talks/nothing.mp3", "audio_not_found"),
+            (f"s3://{deployment.s3.bucket}/talks/nothing.mp3", "audio_not_found"),
             ("https://example.com/talk.mp3", "invalid_argument"),
             (b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n", "audio_undecodable"),
         ):
@@ -105,9 +105,9 @@ def test_hostile_files_fail_with_a_code_each(town: Town, tmp_path: Path) -> None
             assert failed.value.failure.code == code
 
 
-def test_the_command_line_writes_subtitles(town: Town, address: str) -> None:
+def test_the_command_line_writes_subtitles(deployment: Deployment, address: str) -> None:
     def connect(_: ProducerConfig) -> Client:
-        return Client(town.config)
+        return Client(deployment.config)
 
     ran = CliRunner().invoke(app, ["transcribe", address, "--format", "srt", "--language", "en"], obj=connect)
     assert ran.exit_code == 0, ran.output
@@ -116,9 +116,11 @@ def test_the_command_line_writes_subtitles(town: Town, address: str) -> None:
     assert json.loads(ran.stdout)["output"]["transcript"]["segments"][1]["text"] == " The loudest band is 54."
 
 
-def test_celery_sends_a_recording(town: Town, address: str) -> None:
+def test_celery_sends_a_recording(deployment: Deployment, address: str) -> None:
     celery = pytest.importorskip("celery")
-    application = configure(celery.Celery("talks", broker=town.redis_url, backend=town.redis_url, set_as_current=True))
+    application = configure(
+        celery.Celery("talks", broker=deployment.redis_url, backend=deployment.redis_url, set_as_current=True)
+    )
     try:
         found = transcribe.delay(address, language="en").get(timeout=SECONDS)
     finally:
@@ -126,19 +128,19 @@ def test_celery_sends_a_recording(town: Town, address: str) -> None:
     assert found["transcript"]["text"] == "Band 11. Band 54."
 
 
-def test_a_bulk_run_transcribes_the_recordings_under_a_prefix(town: Town, tmp_path: Path) -> None:
+def test_a_bulk_run_transcribes_the_recordings_under_a_prefix(deployment: Deployment, tmp_path: Path) -> None:
     for name, body in (("a.mp3", TALK), ("b.mp3", b"no audio at all"), ("c.txt", b"no recording")):
-        town.s3.client().put_object(Bucket=town.s3.bucket, Key=f"shelf/{name}", Body=body)
-    prefix, out = f"s3://{town.s3.bucket}/shelf/", tmp_path / "out"
+        deployment.s3.client().put_object(Bucket=deployment.s3.bucket, Key=f"shelf/{name}", Body=body)
+    prefix, out = f"s3://{deployment.s3.bucket}/shelf/", tmp_path / "out"
     asked = ("--skill", "transcribe", "--language", "en", "--vad", "--out", str(out), "--json")
-    code, _, errors = BulkProcess([prefix, *asked], town.variables).finish()
+    code, _, errors = BulkProcess([prefix, *asked], deployment.variables).finish()
     assert code == 0, errors
     [found] = lines(out, "results-*")
     [failed] = lines(out, "errors*")
     assert found["output"]["transcript"]["text"] == "Band 11. Band 54."
     assert found["output"]["transcript"]["language"] == "en"
     assert (failed["row"], failed["failure"]["code"]) == (f"{prefix}b.mp3", "audio_undecodable")
-    with Client(town.config) as client:
+    with Client(deployment.config) as client:
         assert client.stored_result(found["job"]) is None, "it leaves Redis once it is on disk"
     ran = CliRunner().invoke(app, ["export", str(out), "--format", "vtt", "--out", str(tmp_path / "vtt")])
     assert ran.exit_code == 0, ran.output
@@ -146,10 +148,10 @@ def test_a_bulk_run_transcribes_the_recordings_under_a_prefix(town: Town, tmp_pa
     assert subtitles.name == "a.vtt" and subtitles.read_text().startswith("WEBVTT\n\n00:00:00.000 --> ")
 
 
-def test_a_killed_run_over_recordings_is_resumed_with_each_row_once(town: Town, tmp_path: Path) -> None:
+def test_a_killed_run_over_recordings_is_resumed_with_each_row_once(deployment: Deployment, tmp_path: Path) -> None:
     folder, out, gate = tmp_path / "talks", tmp_path / "out", tmp_path / "gate"
     write_recordings(folder, count=12, bad=3, long=2)
-    environment = {**town.variables, "STOOP_BUCKET": town.s3.bucket}
+    environment = {**deployment.variables, "STOOP_BUCKET": deployment.s3.bucket}
     # the second window of the long ones waits for the gate, so no run ends before its kill
     arguments = [str(folder), "--skill", "transcribe", "--prompt", f"until {gate}", "--out", str(out)]
     for ended in (4, 10):
@@ -173,7 +175,7 @@ def whisper(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         patch.delenv("STOOP_REDIS_URL", raising=False)
         flags = {"lanes": "interactive", "threads": "1"}
         with running_worker(folder, str(model.folder), redis, s3, flags):
-            yield new_town(redis, s3).config
+            yield new_deployment(redis, s3).config
 
 
 def test_a_whisper_writes_down_a_long_recording(whisper: ProducerConfig) -> None:

@@ -19,19 +19,19 @@ from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop_schemas import names
 from stoop_schemas.event import FinishedEvent
 from stoop_schemas.result import Result
-from tests.examples.conftest import Town, gate, new_town, telling_worker
-from tests.examples.telling_child import words
-from tests.gateway.conftest import Begin, asking, begin, events_of
+from tests.examples.conftest import Deployment, gate, new_deployment, streaming_worker
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import StartGateway, events_of, http_client, start_gateway
 
-__all__ = ["begin", "gate"]
+__all__ = ["gate", "start_gateway"]
 
 SECONDS = 60.0
 ANSWER = "".join(words(4))
 
 
 @dataclass(frozen=True)
-class StoringTown(Town):
-    """A town whose workers put every output into a folder of its bucket, and whose programs read it there."""
+class StoringDeployment(Deployment):
+    """A deployment whose workers put every output into a folder of its bucket, and whose programs read it there."""
 
     folder: str = "outputs"
 
@@ -47,16 +47,16 @@ class StoringTown(Town):
         return [found["Key"] for found in listed.get("Contents", ())]
 
 
-class StorelessTown(StoringTown):
-    """A town whose programs do not reach the store."""
+class StorelessDeployment(StoringDeployment):
+    """A deployment whose programs do not reach the store."""
 
     @property
     def variables(self) -> dict[str, str]:
         return {**super().variables, "STOOP_S3_ENDPOINT": "http://127.0.0.1:1"}
 
 
-class RefusedTown(StoringTown):
-    """A town whose programs the store refuses."""
+class RefusedDeployment(StoringDeployment):
+    """A deployment whose programs the store refuses."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -64,31 +64,33 @@ class RefusedTown(StoringTown):
 
 
 @pytest.fixture
-def town(s3: EmbeddedS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoringTown]:
+def deployment(s3: EmbeddedS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoringDeployment]:
     monkeypatch.delenv("STOOP_REDIS_URL", raising=False)
     with embedded_redis(tmp_path / "redis") as redis:
-        made = new_town(redis, s3)
+        made = new_deployment(redis, s3)
         for name, value in s3.environment.items():
             monkeypatch.setenv(name, value)
-        yield StoringTown(made.redis, made.s3, made.config.replace(store_outputs=True), tmp_path.name)
+        yield StoringDeployment(made.redis, made.s3, made.config.replace(store_outputs=True), tmp_path.name)
 
 
 @pytest.fixture
-def worker(town: StoringTown, tmp_path: Path) -> Iterator[ChildServer]:
-    worker = telling_worker(town, tmp_path)
+def worker(deployment: StoringDeployment, tmp_path: Path) -> Iterator[ChildServer]:
+    worker = streaming_worker(deployment, tmp_path)
     worker.start()
     yield worker
     worker.end(signal.SIGKILL)
 
 
-def stored(town: StoringTown, key: str) -> object:
-    return json.loads(town.s3.client().get_object(Bucket=town.s3.bucket, Key=key)["Body"].read())
+def stored(deployment: StoringDeployment, key: str) -> object:
+    return json.loads(deployment.s3.client().get_object(Bucket=deployment.s3.bucket, Key=key)["Body"].read())
 
 
 @pytest.mark.usefixtures("worker")
-async def test_everybody_reads_an_output_as_if_it_were_in_redis(town: StoringTown, begin: Begin) -> None:
-    serving = begin(town, "--open")
-    async with asyncio.timeout(SECONDS), town.client() as client, asking(serving) as http:
+async def test_everybody_reads_an_output_as_if_it_were_in_redis(
+    deployment: StoringDeployment, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(deployment, "--open")
+    async with asyncio.timeout(SECONDS), deployment.client() as client, http_client(gateway) as http:
         job = await client.prepare("query", question="tell 4", stream=True)
         job_id = await client.submit(job)
         result = await client.result(job_id)
@@ -97,57 +99,57 @@ async def test_everybody_reads_an_output_as_if_it_were_in_redis(town: StoringTow
         last = [event async for event in client.stream(job_id)][-1]
         assert isinstance(last, FinishedEvent) and last.result == result
         assert (await client.query(question="tell 4"))["answer"] == ANSWER
-        async with Redis.from_url(town.redis_url, protocol=2) as redis:
+        async with Redis.from_url(deployment.redis_url, protocol=2) as redis:
             packed = json.loads(await redis.get(names.result(job_id)))
             log = json.loads((await redis.xrevrange(names.log(job_id), count=1))[0][1][b"e"])
-        [key] = town.keys(job_id)
-        assert packed["output_address"] == f"s3://{town.s3.bucket}/{key}" and "output" not in packed
-        assert log["result"] == packed and stored(town, key) == {"answer": ANSWER}
+        [key] = deployment.keys(job_id)
+        assert packed["output_address"] == f"s3://{deployment.s3.bucket}/{key}" and "output" not in packed
+        assert log["result"] == packed and stored(deployment, key) == {"answer": ANSWER}
         response = await http.get(f"/v1/jobs/{job_id}")
         assert response.json()["result"]["output"] == {"answer": ANSWER}
         response = await http.post("/v1/query", json={"question": "tell 4"})
-        assert response.json()["answer"] == ANSWER and town.keys(response.headers["x-stoop-job-id"])
-    printed = await asyncio.to_thread(_command, town, "result", job_id)
+        assert response.json()["answer"] == ANSWER and deployment.keys(response.headers["x-stoop-job-id"])
+    printed = await asyncio.to_thread(_command, deployment, "result", job_id)
     assert printed["output"] == {"answer": ANSWER}
-    assert await asyncio.to_thread(_by_another_thread, town) == ANSWER
+    assert await asyncio.to_thread(_by_another_thread, deployment) == ANSWER
 
 
-def _command(town: StoringTown, *arguments: str) -> dict[str, object]:
+def _command(deployment: StoringDeployment, *arguments: str) -> dict[str, object]:
     command = [sys.executable, "-m", "stoop", *arguments, "--json"]
-    found: dict[str, object] = json.loads(subprocess.check_output(command, env=town.variables, timeout=SECONDS))
+    found: dict[str, object] = json.loads(subprocess.check_output(command, env=deployment.variables, timeout=SECONDS))
     return found
 
 
-def _by_another_thread(town: StoringTown) -> object:
-    with Client(town.config) as client:
+def _by_another_thread(deployment: StoringDeployment) -> object:
+    with Client(deployment.config) as client:
         return client.query(question="tell 4")["answer"]
 
 
 @pytest.mark.usefixtures("worker")
-async def test_the_output_of_a_producer_that_does_not_ask_for_it_stays_in_redis(town: StoringTown) -> None:
-    async with asyncio.timeout(SECONDS), AsyncClient(town.config, store_outputs=False) as client:
+async def test_the_output_of_a_producer_that_does_not_ask_for_it_stays_in_redis(deployment: StoringDeployment) -> None:
+    async with asyncio.timeout(SECONDS), AsyncClient(deployment.config, store_outputs=False) as client:
         job_id = await client.submit(await client.prepare("query", question="tell 4"))
         assert _answer(await client.result(job_id)) == ANSWER
-    assert town.keys(job_id) == []
+    assert deployment.keys(job_id) == []
 
 
 @pytest.mark.timeout(180)
 async def test_a_worker_killed_between_the_object_and_the_settlement_loses_nothing(
-    town: StoringTown, worker: ChildServer, tmp_path: Path, gate: Path
+    deployment: StoringDeployment, worker: ChildServer, tmp_path: Path, gate: Path
 ) -> None:
-    async with town.client() as client, Redis.from_url(town.redis_url, protocol=2) as redis:
+    async with deployment.client() as client, Redis.from_url(deployment.redis_url, protocol=2) as redis:
         job_id = await client.submit(await client.prepare("query", question=f"tell 4 until {gate}"))
         while await redis.hget(names.job(job_id), "state") != b"running":
             await asyncio.sleep(0.02)
         # nothing can be settled from now on
         await redis.execute_command("CLIENT", "PAUSE", "60000", "WRITE")
         gate.touch()
-        while not town.keys(job_id):
+        while not deployment.keys(job_id):
             await asyncio.sleep(0.02)
         worker.end(signal.SIGKILL)
         await redis.execute_command("CLIENT", "UNPAUSE")
         assert await client.stored_result(job_id) is None
-        other = telling_worker(town, _folder(tmp_path / "other"))
+        other = streaming_worker(deployment, _folder(tmp_path / "other"))
         other.start()
         try:
             async with asyncio.timeout(SECONDS):
@@ -155,7 +157,7 @@ async def test_a_worker_killed_between_the_object_and_the_settlement_loses_nothi
         finally:
             other.end(signal.SIGKILL)
         assert (_answer(result), result.attempt) == (ANSWER, 2)
-        assert len(town.keys(job_id)) == 2, "the second worker has overwritten nothing"
+        assert len(deployment.keys(job_id)) == 2, "the second worker has overwritten nothing"
         assert await redis.hget(names.totals(), "completed") == b"1"
 
 
@@ -169,17 +171,19 @@ def _answer(result: Result) -> str | None:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_output_that_was_damaged_or_deleted_ends_every_stream(town: StoringTown, begin: Begin) -> None:
-    serving = begin(town, "--open")
-    async with asyncio.timeout(SECONDS), town.client() as client, asking(serving) as http:
+async def test_an_output_that_was_damaged_or_deleted_ends_every_stream(
+    deployment: StoringDeployment, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(deployment, "--open")
+    async with asyncio.timeout(SECONDS), deployment.client() as client, http_client(gateway) as http:
         job_id = await client.submit(await client.prepare("query", question="tell 4", stream=True))
         seqs = [event.seq async for event in client.stream(job_id)]
-        [key] = town.keys(job_id)
-        town.s3.client().put_object(Bucket=town.s3.bucket, Key=key, Body=b'{"answer":')
+        [key] = deployment.keys(job_id)
+        deployment.s3.client().put_object(Bucket=deployment.s3.bucket, Key=key, Body=b'{"answer":')
         with pytest.raises(OutputUnreadable, match=job_id):
             await client.result(job_id)
         assert (await _last_failure(http, job_id, seqs[-2], seqs[-1]))["code"] == "internal"
-        town.s3.client().delete_object(Bucket=town.s3.bucket, Key=key)
+        deployment.s3.client().delete_object(Bucket=deployment.s3.bucket, Key=key)
         with pytest.raises(OutputGone, match=job_id):
             await client.result(job_id)
         response = await http.get(f"/v1/jobs/{job_id}")
@@ -204,13 +208,13 @@ async def _last_failure(http: Any, job_id: str, after: int, last: int) -> dict[s
 
 @pytest.mark.usefixtures("worker")
 async def test_a_stream_ends_early_while_the_store_is_away_so_that_a_browser_comes_again(
-    town: StoringTown, begin: Begin
+    deployment: StoringDeployment, start_gateway: StartGateway
 ) -> None:
-    away = StorelessTown(town.redis, town.s3, town.config)
-    async with asyncio.timeout(SECONDS), town.client() as client:
+    away = StorelessDeployment(deployment.redis, deployment.s3, deployment.config)
+    async with asyncio.timeout(SECONDS), deployment.client() as client:
         job_id = await client.submit(await client.prepare("query", question="tell 4", stream=True))
         seqs = [event.seq async for event in client.stream(job_id)]
-        async with asking(begin(away, "--open")) as http:
+        async with http_client(start_gateway(away, "--open")) as http:
             response = await http.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": str(seqs[-2])})
             assert (response.status_code, "event: finished" in response.text) == (200, False)
             response = await http.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": str(seqs[-1])})
@@ -218,11 +222,15 @@ async def test_a_stream_ends_early_while_the_store_is_away_so_that_a_browser_com
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_stream_ends_with_a_failure_if_the_store_refuses_its_answer(town: StoringTown, begin: Begin) -> None:
-    async with asyncio.timeout(SECONDS), town.client() as client:
+async def test_a_stream_ends_with_a_failure_if_the_store_refuses_its_answer(
+    deployment: StoringDeployment, start_gateway: StartGateway
+) -> None:
+    async with asyncio.timeout(SECONDS), deployment.client() as client:
         job_id = await client.submit(await client.prepare("query", question="tell 4", stream=True))
         seqs = [event.seq async for event in client.stream(job_id)]
-        async with asking(begin(RefusedTown(town.redis, town.s3, town.config), "--open")) as http:
+        async with http_client(
+            start_gateway(RefusedDeployment(deployment.redis, deployment.s3, deployment.config), "--open")
+        ) as http:
             failure = await _last_failure(http, job_id, seqs[-2], seqs[-1])
             assert failure["code"] == "gateway_misconfigured" and "s3:ListBucket" in failure["message"]
             response = await http.get(f"/v1/jobs/{job_id}")

@@ -18,28 +18,35 @@ from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture
 from stoop_schemas import names
-from tests.examples.conftest import Town, gate, new_town, painter, teller, telling_worker
-from tests.support.hearing_worker import hearing_worker
+from tests.examples.conftest import (
+    Deployment,
+    demo_deployment,
+    gate,
+    new_deployment,
+    streaming_deployment,
+    streaming_worker,
+)
+from tests.support.speech_worker import speech_worker
 
 httpx = pytest.importorskip("httpx")
 
 __all__ = [
     "GRPC",
     "SECONDS",
-    "Begin",
-    "Serving",
-    "asking",
-    "begin",
+    "GatewayProcess",
+    "StartGateway",
+    "demo_deployment",
+    "demo_gateway",
     "events_of",
     "gate",
-    "hearing",
+    "http_client",
+    "killable_worker",
     "log",
-    "mortal",
-    "painter",
-    "painting",
     "running_jobs",
-    "teller",
-    "telling",
+    "speech_gateway",
+    "start_gateway",
+    "streaming_deployment",
+    "streaming_gateway",
 ]
 
 SECONDS = 60.0
@@ -48,7 +55,7 @@ GRPC = ("--grpc", "127.0.0.1:0")
 
 
 @dataclass(frozen=True)
-class Serving:
+class GatewayProcess:
     """A gateway: its address and its process, whose log holds one JSON line for each request."""
 
     address: str
@@ -69,78 +76,86 @@ class Serving:
         return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
 
 
-Begin = Callable[..., Serving]
+StartGateway = Callable[..., GatewayProcess]
 
 
-def _begin(folder: Path, town: Town, *flags: str) -> Serving:
+def _start_gateway(folder: Path, deployment: Deployment, *flags: str) -> GatewayProcess:
     server = ChildServer(
         name="the gateway",
         command=[sys.executable, "-m", "stoop", "serve", "--port", "0", *flags],
         log=folder / "gateway.log",
-        environment=town.variables,
+        environment=deployment.variables,
         answers=lambda pid: (folder / "gateway.log").read_text().count(" on ") == 1 + ("--grpc" in flags),
         start_seconds=60,
     )
     server.start()
     found = re.search(r"listens on (http://\S+)", server.log.read_text())
     assert found is not None
-    return Serving(found[1], server)
+    return GatewayProcess(found[1], server)
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Starts a gateway, `begin(town, *flags)`; ends it with the test."""
-    begun: list[Serving] = []
+def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
+    """Starts a gateway, `start_gateway(deployment, *flags)`; ends it with the test."""
+    started: list[GatewayProcess] = []
 
-    def begin(town: Town, *flags: str) -> Serving:
-        folder = tmp_path / f"gateway-{len(begun)}"
+    def start_gateway(deployment: Deployment, *flags: str) -> GatewayProcess:
+        folder = tmp_path / f"gateway-{len(started)}"
         folder.mkdir()
-        begun.append(_begin(folder, town, *flags))
-        return begun[-1]
+        started.append(_start_gateway(folder, deployment, *flags))
+        return started[-1]
 
-    yield begin
-    for serving in begun:
-        serving.server.end(signal.SIGKILL)
-
-
-@pytest.fixture(scope="session")
-def telling(teller: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A gateway that asks for no key, over the worker with the engine of `telling_child`."""
-    serving = _begin(tmp_path_factory.mktemp("telling"), teller, "--open", *GRPC)
-    yield serving
-    serving.server.end(signal.SIGTERM)
+    yield start_gateway
+    for gateway in started:
+        gateway.server.end(signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")
-def painting(painter: tuple[Town, Picture, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def streaming_gateway(
+    streaming_deployment: Deployment, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    """A gateway that asks for no key, over the worker with the engine of `streaming_child`."""
+    gateway = _start_gateway(tmp_path_factory.mktemp("streaming_gateway"), streaming_deployment, "--open", *GRPC)
+    yield gateway
+    gateway.server.end(signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def demo_gateway(
+    demo_deployment: tuple[Deployment, Picture, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
     """A gateway on the worker with the demo's model; it asks for no key."""
-    serving = _begin(tmp_path_factory.mktemp("painting"), painter[0], "--open", *GRPC)
-    yield serving
-    serving.server.end(signal.SIGTERM)
+    gateway = _start_gateway(tmp_path_factory.mktemp("demo_gateway"), demo_deployment[0], "--open", *GRPC)
+    yield gateway
+    gateway.server.end(signal.SIGTERM)
 
 
 @pytest.fixture(scope="session")
-def hearing(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Town, Serving]]:
+def speech_gateway(
+    s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Deployment, GatewayProcess]]:
     """A queue of its own with a worker that hears tones, and a gateway on it that asks for no key."""
-    folder = tmp_path_factory.mktemp("hearing")
+    folder = tmp_path_factory.mktemp("speech_gateway")
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
         patch.delenv("STOOP_REDIS_URL", raising=False)
-        town = new_town(stack.enter_context(embedded_redis(folder / "redis")), s3)
-        stack.enter_context(hearing_worker(folder, town.variables))
-        serving = _begin(folder, town, "--open", *GRPC)
-        stack.callback(serving.server.end, signal.SIGKILL)
-        yield town, serving
+        deployment = new_deployment(stack.enter_context(embedded_redis(folder / "redis")), s3)
+        stack.enter_context(speech_worker(folder, deployment.variables))
+        gateway = _start_gateway(folder, deployment, "--open", *GRPC)
+        stack.callback(gateway.server.end, signal.SIGKILL)
+        yield deployment, gateway
 
 
 @pytest.fixture
-def mortal(s3: EmbeddedS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Town, ChildServer]]:
+def killable_worker(
+    s3: EmbeddedS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Deployment, ChildServer]]:
     """A queue of the test's own, and its worker, which the test may kill and start again."""
     monkeypatch.delenv("STOOP_REDIS_URL", raising=False)
     with embedded_redis(tmp_path / "redis") as redis:
-        town = new_town(redis, s3)
-        worker = telling_worker(town, tmp_path)
+        deployment = new_deployment(redis, s3)
+        worker = streaming_worker(deployment, tmp_path)
         worker.start()
-        yield town, worker
+        yield deployment, worker
         worker.end(signal.SIGKILL)
 
 
@@ -155,9 +170,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
 
 
 @contextlib.asynccontextmanager
-async def asking(serving: Serving, key: str | None = None) -> AsyncIterator[Any]:
+async def http_client(gateway: GatewayProcess, key: str | None = None) -> AsyncIterator[Any]:
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=serving.address, timeout=SECONDS, trust_env=False, headers=headers) as http:
+    async with httpx.AsyncClient(base_url=gateway.address, timeout=SECONDS, trust_env=False, headers=headers) as http:
         yield http
 
 
@@ -178,9 +193,9 @@ async def events_of(response: Any) -> AsyncIterator[dict[str, Any]]:
             fields[name] = json.loads(text) if name == "data" and text.startswith("{") else text
 
 
-async def running_jobs(town: Town) -> list[str]:
+async def running_jobs(deployment: Deployment) -> list[str]:
     """Name the jobs that a worker has claimed and not ended."""
-    async with Redis.from_url(town.redis_url, protocol=2) as redis:
+    async with Redis.from_url(deployment.redis_url, protocol=2) as redis:
         keys = [key async for key in redis.scan_iter(match=names.job("*"), count=1000)]
         pipeline = redis.pipeline(transaction=False)
         for key in keys:

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 
 from stoop.demo.child_server import ChildServer
 from stoop_schemas import names
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Begin, Serving, asking, running_jobs
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import SECONDS, GatewayProcess, StartGateway, http_client, running_jobs
 
 openai = pytest.importorskip("openai")
 
@@ -48,9 +48,11 @@ async def ended(http: Any, batch_id: str) -> dict[str, Any]:
         await asyncio.sleep(0.1)
 
 
-async def runs(town: Town, http: Any, text: str) -> bool:
+async def runs(deployment: Deployment, http: Any, text: str) -> bool:
     """Return whether a job runs whose question contains the text."""
-    return any([text in (await http.get(f"/v1/jobs/{job_id}/record")).text for job_id in await running_jobs(town)])
+    return any(
+        [text in (await http.get(f"/v1/jobs/{job_id}/record")).text for job_id in await running_jobs(deployment)]
+    )
 
 
 async def lines_of(http: Any, file_id: str | None) -> list[dict[str, Any]]:
@@ -59,7 +61,7 @@ async def lines_of(http: Any, file_id: str | None) -> list[dict[str, Any]]:
     return [json.loads(each) for each in response.text.splitlines()]
 
 
-async def test_openais_client_runs_a_batch(telling: Serving) -> None:
+async def test_openais_client_runs_a_batch(streaming_gateway: GatewayProcess) -> None:
     content = jsonl(
         *(line(i, f"tell {i + 1}") for i in range(5)),
         line(5, "tell 1", tools=[{"type": "function"}]),
@@ -69,8 +71,8 @@ async def test_openais_client_runs_a_batch(telling: Serving) -> None:
     )
     async with (
         asyncio.timeout(SECONDS),
-        asking(telling) as http,
-        openai.AsyncOpenAI(base_url=f"{telling.address}/v1", api_key="any") as client,
+        http_client(streaming_gateway) as http,
+        openai.AsyncOpenAI(base_url=f"{streaming_gateway.address}/v1", api_key="any") as client,
     ):
         file = await client.files.create(file=("in.jsonl", content), purpose="batch")
         assert (file.bytes, file.filename, file.status) == (len(content), "in.jsonl", "processed")
@@ -98,16 +100,18 @@ async def test_openais_client_runs_a_batch(telling: Serving) -> None:
             await client.files.retrieve(file.id)
 
 
-async def test_a_killed_gateway_costs_no_line(teller: Town, begin: Begin, gate: Path) -> None:
-    one = begin(teller, "--open")
-    async with asyncio.timeout(SECONDS), asking(one) as http:
+async def test_a_killed_gateway_costs_no_line(
+    streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path
+) -> None:
+    one = start_gateway(streaming_deployment, "--open")
+    async with asyncio.timeout(SECONDS), http_client(one) as http:
         questions = [f"tell 4 until {gate}" if i % 2 else "tell 2" for i in range(12)]
         batch_id = await begun(http, jsonl(*(line(i, each) for i, each in enumerate(questions))))
-        while not await running_jobs(teller):
+        while not await running_jobs(streaming_deployment):
             await asyncio.sleep(0.05)
         one.server.end(signal.SIGKILL)
-    other = begin(teller, "--open")
-    async with asyncio.timeout(SECONDS), asking(other) as http:
+    other = start_gateway(streaming_deployment, "--open")
+    async with asyncio.timeout(SECONDS), http_client(other) as http:
         gate.touch()
         batch = await ended(http, batch_id)
         assert batch["request_counts"] == {"total": 12, "completed": 12, "failed": 0}
@@ -116,33 +120,37 @@ async def test_a_killed_gateway_costs_no_line(teller: Town, begin: Begin, gate: 
 
 
 async def test_two_queues_share_a_bucket_and_each_runs_its_own_batches(
-    teller: Town, telling: Serving, mortal: tuple[Town, ChildServer], begin: Begin, gate: Path
+    streaming_deployment: Deployment,
+    streaming_gateway: GatewayProcess,
+    killable_worker: tuple[Deployment, ChildServer],
+    start_gateway: StartGateway,
+    gate: Path,
 ) -> None:
-    other_town, _ = mortal
-    assert other_town.s3.bucket == teller.s3.bucket
-    other = begin(other_town, "--open")
-    async with asyncio.timeout(SECONDS), asking(telling) as http, asking(other) as other_http:
+    other_deployment, _ = killable_worker
+    assert other_deployment.s3.bucket == streaming_deployment.s3.bucket
+    other = start_gateway(other_deployment, "--open")
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http, http_client(other) as other_http:
         batch_id = await begun(http, jsonl(line(0, f"tell 2 until {gate}")))
-        while not await runs(teller, http, str(gate)):
+        while not await runs(streaming_deployment, http, str(gate)):
             await asyncio.sleep(0.05)
         for _ in range(2):  # the second is found by a look that began after the first batch was there
             assert (await ended(other_http, await begun(other_http, jsonl(line(0, "tell 1")))))["status"] == "completed"
-        assert not await runs(other_town, other_http, str(gate))
+        assert not await runs(other_deployment, other_http, str(gate))
         gate.touch()
         counts = {"total": 1, "completed": 1, "failed": 0}
         assert (await ended(http, batch_id))["request_counts"] == counts
 
 
 async def test_a_wrong_list_of_unfinished_batches_stops_no_batch(
-    mortal: tuple[Town, ChildServer], begin: Begin
+    killable_worker: tuple[Deployment, ChildServer], start_gateway: StartGateway
 ) -> None:
-    town, _ = mortal
-    lost = json.dumps({"bucket": town.s3.bucket, "tenant": None})
+    deployment, _ = killable_worker
+    lost = json.dumps({"bucket": deployment.s3.bucket, "tenant": None})
     elsewhere = {f"batch-{9:024}": json.dumps({"bucket": "another", "tenant": None})}
     async with (
         asyncio.timeout(SECONDS),
-        asking(begin(town, "--open")) as http,
-        Redis.from_url(town.redis_url, protocol=2) as redis,
+        http_client(start_gateway(deployment, "--open")) as http,
+        Redis.from_url(deployment.redis_url, protocol=2) as redis,
     ):
         for wrong in (
             "no JSON",
@@ -155,59 +163,61 @@ async def test_a_wrong_list_of_unfinished_batches_stops_no_batch(
 
 
 async def test_a_damaged_batch_is_logged_once_and_hides_no_other(
-    mortal: tuple[Town, ChildServer], begin: Begin
+    killable_worker: tuple[Deployment, ChildServer], start_gateway: StartGateway
 ) -> None:
-    town, _ = mortal
+    deployment, _ = killable_worker
     damaged = f"batch-{8:024}"
-    serving = begin(town, "--open")
-    store = town.s3.client()
+    gateway = start_gateway(deployment, "--open")
+    store = deployment.s3.client()
     async with (
         asyncio.timeout(SECONDS),
-        asking(serving) as http,
-        Redis.from_url(town.redis_url, protocol=2) as redis,
+        http_client(gateway) as http,
+        Redis.from_url(deployment.redis_url, protocol=2) as redis,
     ):
         await ended(http, whole := await begun(http, jsonl(line(0, "tell 1"))))
-        kept = store.list_objects_v2(Bucket=town.s3.bucket, Prefix="batches/")["Contents"]
+        kept = store.list_objects_v2(Bucket=deployment.s3.bucket, Prefix="batches/")["Contents"]
         [state] = [each["Key"] for each in kept if each["Key"].endswith(f"{whole}/state.json")]
         state = state.replace(whole, damaged)
-        store.put_object(Bucket=town.s3.bucket, Key=state, Body=b"{")
-        place = json.dumps({"bucket": town.s3.bucket, "tenant": None})
+        store.put_object(Bucket=deployment.s3.bucket, Key=state, Body=b"{")
+        place = json.dumps({"bucket": deployment.s3.bucket, "tenant": None})
         await redis.set(names.OPEN_BATCHES, json.dumps({damaged: place}))
         for _ in range(3):  # at each of them the gateway looks for batches
             await ended(http, await begun(http, jsonl(line(0, "tell 1"))))
-        assert serving.log.count("is damaged") == 1, serving.log
+        assert gateway.log.count("is damaged") == 1, gateway.log
         shown = await http.get(f"/v1/batches/{damaged}")
         assert (shown.status_code, shown.json()["error"]["code"]) == (500, "batch_damaged")
         listed = [each["id"] for each in (await http.get("/v1/batches")).json()["data"]]
         assert whole in listed and damaged not in listed
-        store.delete_object(Bucket=town.s3.bucket, Key=state)
+        store.delete_object(Bucket=deployment.s3.bucket, Key=state)
         while json.loads(await redis.get(names.OPEN_BATCHES)):
             await asyncio.sleep(0.05)
 
 
 async def test_a_batch_that_redis_lost_can_be_cancelled(
-    mortal: tuple[Town, ChildServer], begin: Begin, gate: Path
+    killable_worker: tuple[Deployment, ChildServer], start_gateway: StartGateway, gate: Path
 ) -> None:
-    town, _ = mortal
-    one = begin(town, "--open")
-    async with asyncio.timeout(SECONDS), Redis.from_url(town.redis_url, protocol=2) as redis:
-        async with asking(one) as http:
+    deployment, _ = killable_worker
+    one = start_gateway(deployment, "--open")
+    async with asyncio.timeout(SECONDS), Redis.from_url(deployment.redis_url, protocol=2) as redis:
+        async with http_client(one) as http:
             batch_id = await begun(http, jsonl(line(0, f"tell 2 until {gate}")))
-            while not await running_jobs(town):
+            while not await running_jobs(deployment):
                 await asyncio.sleep(0.05)
             one.server.end(signal.SIGKILL)
         await redis.delete(names.OPEN_BATCHES)
-        async with asking(begin(town, "--open")) as http:
+        async with http_client(start_gateway(deployment, "--open")) as http:
             await http.post(f"/v1/batches/{batch_id}/cancel")
             assert (await ended(http, batch_id))["status"] == "cancelled"
 
 
-async def test_a_batch_that_redis_refuses_is_not_stored(mortal: tuple[Town, ChildServer], begin: Begin) -> None:
-    town, _ = mortal
+async def test_a_batch_that_redis_refuses_is_not_stored(
+    killable_worker: tuple[Deployment, ChildServer], start_gateway: StartGateway
+) -> None:
+    deployment, _ = killable_worker
     async with (
         asyncio.timeout(SECONDS),
-        asking(begin(town, "--open")) as http,
-        Redis.from_url(town.redis_url, protocol=2) as redis,
+        http_client(start_gateway(deployment, "--open")) as http,
+        Redis.from_url(deployment.redis_url, protocol=2) as redis,
     ):
         before = {each["id"] for each in (await http.get("/v1/batches")).json()["data"]}
         await redis.rpush(names.OPEN_BATCHES, "no string")
@@ -217,13 +227,15 @@ async def test_a_batch_that_redis_refuses_is_not_stored(mortal: tuple[Town, Chil
         assert {each["id"] for each in (await http.get("/v1/batches")).json()["data"]} == before
 
 
-async def test_a_batch_is_cancelled_and_wrong_ones_are_refused(teller: Town, telling: Serving, gate: Path) -> None:
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_a_batch_is_cancelled_and_wrong_ones_are_refused(
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, gate: Path
+) -> None:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         batch_id = await begun(
             http, jsonl(line(0, f"tell 2 until {gate}"), *(line(i, "tell 1") for i in range(1, 250)))
         )
         # cancelled before its first part runs, it would answer nothing
-        while not await runs(teller, http, str(gate)):
+        while not await runs(streaming_deployment, http, str(gate)):
             await asyncio.sleep(0.05)
         assert (await http.post(f"/v1/batches/{batch_id}/cancel")).json()["status"] == "cancelling"
         gate.touch()

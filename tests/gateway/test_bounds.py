@@ -15,16 +15,18 @@ from typer.testing import CliRunner
 
 from stoop.cli.app import app
 from stoop.gateway.routes import ROUTES
-from tests.examples.conftest import Town
-from tests.gateway.conftest import SECONDS, Begin, Serving, asking
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import SECONDS, GatewayProcess, StartGateway, http_client
 
 JSON = {"content-type": "application/json"}
 # `FUZZ_REQUESTS=10000 pytest tests/gateway/test_bounds.py` takes minutes
 REQUESTS = int(os.environ.get("FUZZ_REQUESTS", "600"))
 
 
-async def test_a_body_is_bounded_by_its_length_and_while_it_is_read(teller: Town, begin: Begin) -> None:
-    serving = begin(teller, "--open", "--max-json-bytes", "2000", "--max-audio-bytes", "2000")
+async def test_a_body_is_bounded_by_its_length_and_while_it_is_read(
+    streaming_deployment: Deployment, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(streaming_deployment, "--open", "--max-json-bytes", "2000", "--max-audio-bytes", "2000")
 
     async def chunks() -> AsyncIterator[bytes]:
         yield b'{"question": "'
@@ -37,7 +39,7 @@ async def test_a_body_is_bounded_by_its_length_and_while_it_is_read(teller: Town
             yield b"x" * 1000
 
     form = {"content-type": "multipart/form-data; boundary=b"}
-    async with asyncio.timeout(SECONDS), asking(serving) as http:
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http:
         for path, content, headers in (
             ("/v1/query", b'{"question": "' + b"x" * 3000 + b'"}', JSON),
             ("/v1/query", chunks(), JSON),
@@ -49,20 +51,24 @@ async def test_a_body_is_bounded_by_its_length_and_while_it_is_read(teller: Town
         assert small.status_code == 200
 
 
-async def test_a_picture_is_there_and_bounded(teller: Town, begin: Begin) -> None:
-    serving = begin(teller, "--open", "--max-json-bytes", "2000")
-    teller.s3.client().put_object(Bucket=teller.s3.bucket, Key="bounds/large.png", Body=bytes(2001))
-    async with asyncio.timeout(SECONDS), asking(serving) as http:
+async def test_a_picture_is_there_and_bounded(streaming_deployment: Deployment, start_gateway: StartGateway) -> None:
+    gateway = start_gateway(streaming_deployment, "--open", "--max-json-bytes", "2000")
+    streaming_deployment.s3.client().put_object(
+        Bucket=streaming_deployment.s3.bucket, Key="bounds/large.png", Body=bytes(2001)
+    )
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http:
         for name, status, code in (("large", 413, "image_too_large"), ("absent", 404, "image_not_found")):
-            address = f"s3://{teller.s3.bucket}/bounds/{name}.png"
+            address = f"s3://{streaming_deployment.s3.bucket}/bounds/{name}.png"
             response = await http.get("/v1/images", params={"address": address})
             assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
 
-async def test_only_named_origins_may_call(teller: Town, telling: Serving, begin: Begin) -> None:
-    serving = begin(teller, "--open", "--cors-origins", "https://app.example")
+async def test_only_named_origins_may_call(
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(streaming_deployment, "--open", "--cors-origins", "https://app.example")
     ask = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,x-stainless-lang"}
-    async with asyncio.timeout(SECONDS), asking(serving) as http, asking(telling) as closed:
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http, http_client(streaming_gateway) as closed:
         for origin, allowed in (("https://app.example", "https://app.example"), ("https://evil.example", None)):
             response = await http.options("/v1/query", headers={"origin": origin, **ask})
             assert response.headers.get("access-control-allow-origin") == allowed
@@ -89,10 +95,12 @@ async def test_only_named_origins_may_call(teller: Town, telling: Serving, begin
     ],
 )
 async def test_a_page_of_another_site_changes_nothing_without_a_key(
-    telling: Serving, headers: dict[str, str], refused: bool
+    streaming_gateway: GatewayProcess, headers: dict[str, str], refused: bool
 ) -> None:
-    sent = {name: value.replace("{host}", urlsplit(telling.address).netloc) for name, value in headers.items()}
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+    sent = {
+        name: value.replace("{host}", urlsplit(streaming_gateway.address).netloc) for name, value in headers.items()
+    }
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         response = await http.post("/v1/queue/lanes/bulk/resume", headers=sent)
         assert response.status_code == (403 if refused else 200), response.text
         read = await http.get("/v1/models", headers=sent)
@@ -100,13 +108,13 @@ async def test_a_page_of_another_site_changes_nothing_without_a_key(
 
 
 async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(
-    teller: Town, begin: Begin, tmp_path: Path
+    streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     """Requests of every route with bodies, queries, paths and headers that hold a mark, some valid and most not."""
     file = tmp_path / "keys.json"
     made = CliRunner().invoke(app, ["keys", "new", "fuzz", "--file", str(file), "--scopes", "jobs,operator"])
     secret = made.output.strip()
-    serving = begin(teller, "--keys", str(file), "--hold-seconds", "0")
+    gateway = start_gateway(streaming_deployment, "--keys", str(file), "--hold-seconds", "0")
     chance = random.Random(5)
     mark = "MaRk"
 
@@ -152,9 +160,9 @@ async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(
         response = await http.request(route.method, path, params={mark: mark}, **asked)
         assert response.status_code != 500, (route.path, asked, response.text)
 
-    async with asyncio.timeout(SECONDS * max(1, REQUESTS // 600)), asking(serving) as http:
+    async with asyncio.timeout(SECONDS * max(1, REQUESTS // 600)), http_client(gateway) as http:
         for start in range(0, REQUESTS, 20):
             await asyncio.gather(*(once(http, start + i) for i in range(20)))
-    assert len(serving.lines) >= REQUESTS
-    assert mark not in serving.log and secret[-20:] not in serving.log
-    assert "unforeseen" not in serving.log
+    assert len(gateway.lines) >= REQUESTS
+    assert mark not in gateway.log and secret[-20:] not in gateway.log
+    assert "unforeseen" not in gateway.log

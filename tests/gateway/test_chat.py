@@ -15,8 +15,8 @@ from PIL import Image as Pillow
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.pictures import draw_pictures
 from stoop.demo.worker_process import running_worker
-from tests.examples.conftest import new_town
-from tests.gateway.conftest import SECONDS, Serving, _begin, asking, events_of
+from tests.examples.conftest import new_deployment
+from tests.gateway.conftest import SECONDS, GatewayProcess, _start_gateway, events_of, http_client
 from tests.support.tiny_decoder import write_qwen_vl
 
 openai = pytest.importorskip("openai")
@@ -32,19 +32,19 @@ GREEDY = {"temperature": 0, "max_completion_tokens": 16}
 
 
 @pytest.fixture(scope="module")
-def chatting(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def chatting(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("chat")
     (folder / "model").mkdir()
     model = write_qwen_vl(folder / "model")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with embedded_redis(folder / "redis") as redis, running_worker(folder, model, redis, s3, FLAGS):
-            serving = _begin(folder, new_town(redis, s3), "--open")
-            yield serving
-            serving.server.end(signal.SIGKILL)
+            gateway = _start_gateway(folder, new_deployment(redis, s3), "--open")
+            yield gateway
+            gateway.server.end(signal.SIGKILL)
 
 
-async def test_a_conversation_is_answered_and_streamed_alike(chatting: Serving) -> None:
+async def test_a_conversation_is_answered_and_streamed_alike(chatting: GatewayProcess) -> None:
     client = openai.AsyncOpenAI(base_url=f"{chatting.address}/v1", api_key="any", timeout=SECONDS)
     async with asyncio.timeout(SECONDS), client:
         [model] = [each async for each in client.models.list()]
@@ -60,11 +60,11 @@ async def test_a_conversation_is_answered_and_streamed_alike(chatting: Serving) 
         assert (cut.choices[0].message.content, cut.choices[0].finish_reason) == (text[: text.index(stop)], "stop")
 
 
-async def test_low_detail_and_pixel_limits_make_an_image_cheaper_and_dearer(chatting: Serving) -> None:
+async def test_low_detail_and_pixel_limits_make_an_image_cheaper_and_dearer(chatting: GatewayProcess) -> None:
     buffer = io.BytesIO()
     Pillow.new("RGB", (1024, 768), "red").save(buffer, "PNG")
     url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    async with asyncio.timeout(SECONDS), asking(chatting) as http:
+    async with asyncio.timeout(SECONDS), http_client(chatting) as http:
         [model] = (await http.get("/v1/models")).json()["data"]
         tokens = {}
         for detail, limits in (
@@ -84,8 +84,8 @@ async def test_low_detail_and_pixel_limits_make_an_image_cheaper_and_dearer(chat
     assert 800 - 768 <= tokens["auto", "min_pixels"] - whole <= 900 - 768
 
 
-async def test_images_anywhere_in_the_conversation_are_seen(chatting: Serving) -> None:
-    async with asyncio.timeout(SECONDS), asking(chatting) as http:
+async def test_images_anywhere_in_the_conversation_are_seen(chatting: GatewayProcess) -> None:
+    async with asyncio.timeout(SECONDS), http_client(chatting) as http:
         [model] = (await http.get("/v1/models")).json()["data"]
         tokens = []
         for pictures in draw_pictures(1, seed=1), draw_pictures(2, seed=1):
@@ -101,8 +101,8 @@ async def test_images_anywhere_in_the_conversation_are_seen(chatting: Serving) -
         assert tokens[1] > tokens[0] + 100
 
 
-async def test_an_option_that_a_chat_model_lacks_is_refused_by_its_name(chatting: Serving) -> None:
-    async with asyncio.timeout(SECONDS), asking(chatting) as http:
+async def test_an_option_that_a_chat_model_lacks_is_refused_by_its_name(chatting: GatewayProcess) -> None:
+    async with asyncio.timeout(SECONDS), http_client(chatting) as http:
         [model] = (await http.get("/v1/models")).json()["data"]
         asked = {"model": model["id"], "messages": TURNS}
         for change, param in (
@@ -123,7 +123,7 @@ class Cat(pydantic.BaseModel):
     indoors: bool
 
 
-async def test_an_answer_has_the_form_that_was_asked_for(chatting: Serving) -> None:
+async def test_an_answer_has_the_form_that_was_asked_for(chatting: GatewayProcess) -> None:
     client = openai.AsyncOpenAI(base_url=f"{chatting.address}/v1", api_key="any", timeout=SECONDS)
     async with asyncio.timeout(SECONDS), client:
         [model] = [each async for each in client.models.list()]
@@ -145,9 +145,9 @@ async def test_an_answer_has_the_form_that_was_asked_for(chatting: Serving) -> N
             )
 
 
-async def test_a_native_job_has_the_form_too(chatting: Serving) -> None:
+async def test_a_native_job_has_the_form_too(chatting: GatewayProcess) -> None:
     job = {"skill": "chat", "messages": [{"role": "user", "content": "yes or no"}], "stream": False}
-    async with asyncio.timeout(SECONDS), asking(chatting) as http:
+    async with asyncio.timeout(SECONDS), http_client(chatting) as http:
         created = await http.post("/v1/jobs", json={**job, "settings": {"regex": "yes|no"}})
         assert created.status_code < 300, created.text
         address = f"/v1/jobs/{created.json()['id']}"

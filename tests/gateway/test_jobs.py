@@ -8,9 +8,9 @@ from typing import Any
 from redis.asyncio import Redis
 
 from stoop_schemas import names
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Begin, Serving, asking, events_of, running_jobs
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import SECONDS, GatewayProcess, StartGateway, events_of, http_client, running_jobs
 
 
 async def submit(http: Any, question: str, **headers: str) -> str:
@@ -29,10 +29,12 @@ async def ended(http: Any, job_id: str) -> dict[str, Any]:
     return job
 
 
-async def test_a_killed_gateway_loses_no_word_of_a_native_stream(teller: Town, begin: Begin, gate: Path) -> None:
-    one, other = begin(teller, "--open"), begin(teller, "--open")
+async def test_a_killed_gateway_loses_no_word_of_a_native_stream(
+    streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path
+) -> None:
+    one, other = start_gateway(streaming_deployment, "--open"), start_gateway(streaming_deployment, "--open")
     text, last = "", "-1"
-    async with asyncio.timeout(SECONDS), asking(one) as http, asking(other) as elsewhere:
+    async with asyncio.timeout(SECONDS), http_client(one) as http, http_client(other) as elsewhere:
         job_id = await submit(http, f"tell 40 until {gate}")
         try:
             async with http.stream("GET", f"/v1/jobs/{job_id}/events") as response:
@@ -56,8 +58,8 @@ async def test_a_killed_gateway_loses_no_word_of_a_native_stream(teller: Town, b
         assert (again.status_code, again.content) == (204, b"")
 
 
-async def test_a_job_is_shown_and_cancelled(telling: Serving, gate: Path) -> None:
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_a_job_is_shown_and_cancelled(streaming_gateway: GatewayProcess, gate: Path) -> None:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         job_id = await submit(http, "tell 3")
         job = await ended(http, job_id)
         assert (job["status"], job["result"]["output"]) == ("completed", {"answer": "".join(words(3))})
@@ -70,12 +72,12 @@ async def test_a_job_is_shown_and_cancelled(telling: Serving, gate: Path) -> Non
 
 
 async def test_an_expired_result_is_gone_and_a_cancelled_job_needs_none(
-    teller: Town, telling: Serving, gate: Path
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, gate: Path
 ) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        asking(telling) as http,
-        Redis.from_url(teller.redis_url, protocol=2) as redis,
+        http_client(streaming_gateway) as http,
+        Redis.from_url(streaming_deployment.redis_url, protocol=2) as redis,
     ):
         for question, status in (("tell 1", 410), (f"tell 4 until {gate}", 200)):
             job_id = await submit(http, question)
@@ -92,8 +94,8 @@ async def test_an_expired_result_is_gone_and_a_cancelled_job_needs_none(
                 )
 
 
-async def test_the_same_key_is_the_same_job(telling: Serving) -> None:
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_the_same_key_is_the_same_job(streaming_gateway: GatewayProcess) -> None:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         headers = {"idempotency-key": "once", "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
         first = await http.post("/v1/query", json={"question": "tell 5"}, headers=headers)
         repeated = {**headers, "traceparent": f"00-{'3' * 32}-{'4' * 16}-01"}
@@ -104,8 +106,8 @@ async def test_the_same_key_is_the_same_job(telling: Serving) -> None:
         assert (other.status_code, other.headers["x-should-retry"]) == (409, "false")
 
 
-async def test_an_asynchronous_request_reads_its_answer_later(telling: Serving) -> None:
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_an_asynchronous_request_reads_its_answer_later(streaming_gateway: GatewayProcess) -> None:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         for stream in (False, True):
             asked = {"question": "tell 5", "stream": stream}
             response = await http.post("/v1/query", json=asked, headers={"prefer": "respond-async"})
@@ -113,15 +115,17 @@ async def test_an_asynchronous_request_reads_its_answer_later(telling: Serving) 
             assert (await ended(http, response.json()["id"]))["status"] == "completed"
 
 
-async def test_the_job_ends_with_its_caller_unless_he_can_come_back(teller: Town, telling: Serving, gate: Path) -> None:
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_the_job_ends_with_its_caller_unless_he_can_come_back(
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, gate: Path
+) -> None:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         for stream, headers, status in (
             (True, {}, "cancelled"),
             (False, {}, "cancelled"),
             (True, {"idempotency-key": "back"}, "running"),
         ):
-            known = len(telling.lines)
-            async with asking(telling) as leaving:
+            known = len(streaming_gateway.lines)
+            async with http_client(streaming_gateway) as leaving:
                 asked = {"question": f"tell 4 until {gate}", "stream": stream}
                 if stream:
                     async with leaving.stream("POST", "/v1/query", json=asked, headers=headers) as response:
@@ -130,13 +134,13 @@ async def test_the_job_ends_with_its_caller_unless_he_can_come_back(teller: Town
                             break
                 else:
                     task = asyncio.create_task(leaving.post("/v1/query", json=asked))
-                    while not await running_jobs(teller):
+                    while not await running_jobs(streaming_deployment):
                         await asyncio.sleep(0.05)
                     task.cancel()
                     await asyncio.wait({task})
-            while len(telling.lines) == known or telling.lines[-1]["route"] != "/v1/query":
+            while len(streaming_gateway.lines) == known or streaming_gateway.lines[-1]["route"] != "/v1/query":
                 await asyncio.sleep(0.05)
-            job_id = telling.lines[-1]["job"]
+            job_id = streaming_gateway.lines[-1]["job"]
             if status == "cancelled":
                 assert (await ended(http, job_id))["status"] == status
             else:

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from stoop.cli.app import app
 from stoop.gateway.openapi import document
 from stoop.gateway.routes import ROUTES
-from tests.examples.conftest import Town
-from tests.gateway.conftest import SECONDS, Begin, Serving, asking
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import SECONDS, GatewayProcess, StartGateway, http_client
 
 PUBLIC = {"/healthz", "/readyz", "/openapi.json", "/docs", "/", "/dashboard", "/pages/{name}"}
 
@@ -28,10 +28,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "keys.json"
 
 
-async def test_only_the_public_routes_answer_without_a_key(teller: Town, begin: Begin, file: Path) -> None:
+async def test_only_the_public_routes_answer_without_a_key(
+    streaming_deployment: Deployment, start_gateway: StartGateway, file: Path
+) -> None:
     secret = keys("new", "ann", "--file", str(file))
-    serving = begin(teller, "--keys", str(file))
-    async with asyncio.timeout(SECONDS), asking(serving) as http:
+    gateway = start_gateway(streaming_deployment, "--keys", str(file))
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http:
         for route in ROUTES:
             path = route.path.replace("{id}", "1").replace("{id:path}", "1").replace("{name}", "style.css")
             for headers in (
@@ -48,18 +50,20 @@ async def test_only_the_public_routes_answer_without_a_key(teller: Town, begin: 
                     assert response.json()["error"]["code"] == "invalid_api_key"
                     assert response.headers["www-authenticate"] == "Bearer"
     assert {route.path for route in ROUTES if route.scope is None} == PUBLIC
-    assert secret not in serving.log and secret not in file.read_text()
+    assert secret not in gateway.log and secret not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
 
 
-async def test_a_key_opens_its_own_tenants_jobs_lanes_and_models(teller: Town, begin: Begin, file: Path) -> None:
+async def test_a_key_opens_its_own_tenants_jobs_lanes_and_models(
+    streaming_deployment: Deployment, start_gateway: StartGateway, file: Path
+) -> None:
     path = ("--file", str(file))
     ann = keys("new", "ann", "--tenant", "a", "--lanes", "bulk,interactive", *path)
     bob = keys("new", "bob", "--tenant", "b", "--models", "other", *path)
     boss = keys("new", "boss", "--scopes", "jobs,operator", *path)
     meter = keys("new", "meter", "--scopes", "metrics", *path)
-    serving = begin(teller, "--keys", str(file))
-    async with asyncio.timeout(SECONDS), asking(serving, ann) as http:
+    gateway = start_gateway(streaming_deployment, "--keys", str(file))
+    async with asyncio.timeout(SECONDS), http_client(gateway, ann) as http:
         response = await http.post("/v1/query", json={"question": "tell 3"})
         assert response.headers["x-stoop-lane"] == "bulk", "the first of the key's lanes"
         job = f"/v1/jobs/{response.headers['x-stoop-job-id']}"
@@ -80,10 +84,12 @@ async def test_a_key_opens_its_own_tenants_jobs_lanes_and_models(teller: Town, b
             assert (await http.get(f"/v1/models/{model['id']}", headers=headers)).status_code == status
 
 
-async def test_a_change_of_the_file_is_followed(teller: Town, begin: Begin, file: Path) -> None:
+async def test_a_change_of_the_file_is_followed(
+    streaming_deployment: Deployment, start_gateway: StartGateway, file: Path
+) -> None:
     first = keys("new", "first", "--file", str(file))
-    serving = begin(teller, "--keys", str(file))
-    async with asyncio.timeout(SECONDS), asking(serving) as http:
+    gateway = start_gateway(streaming_deployment, "--keys", str(file))
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http:
 
         async def status(secret: str) -> int:
             response = await http.get("/v1/models", headers={"authorization": f"Bearer {secret}"})
@@ -98,7 +104,7 @@ async def test_a_change_of_the_file_is_followed(teller: Town, begin: Begin, file
         await becomes(second, 200)
         good = file.read_text()
         file.write_text("{ torn")
-        while "the keys stay as they were" not in serving.log:
+        while "the keys stay as they were" not in gateway.log:
             assert await status(first) == 200
             await asyncio.sleep(0.05)
         file.write_text(good)
@@ -133,9 +139,9 @@ def test_wrong_commands_are_refused(file: Path) -> None:
         assert CliRunner().invoke(app, ["keys", *arguments, "--file", str(file)]).exit_code == code
 
 
-async def test_the_document_is_openapi_and_the_page_loads_nothing(telling: Serving) -> None:
+async def test_the_document_is_openapi_and_the_page_loads_nothing(streaming_gateway: GatewayProcess) -> None:
     validate(document(ROUTES))
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         openapi = (await http.get("/openapi.json")).json()
         assert {f"{route.method} {route.path.replace(':path', '')}" for route in ROUTES} == {
             f"{method.upper()} {path}" for path, methods in openapi["paths"].items() for method in methods

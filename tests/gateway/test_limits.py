@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from stoop.cli.app import app
 from stoop.redis.limiter import Limits, Rate, RedisLimiter
-from tests.examples.conftest import Town
-from tests.gateway.conftest import SECONDS, Begin, asking, running_jobs
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import SECONDS, StartGateway, http_client, running_jobs
 
 
 def new_key(file: Path, name: str, *limits: str) -> str:
@@ -20,12 +20,12 @@ def new_key(file: Path, name: str, *limits: str) -> str:
 
 
 async def test_a_rate_is_shared_by_all_gateways_and_reports_the_remainder(
-    teller: Town, begin: Begin, tmp_path: Path
+    streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys.json"
     secret = new_key(file, tmp_path.name, "--requests-per-minute", "3")
-    one, other = (begin(teller, "--keys", str(file)) for _ in range(2))
-    async with asyncio.timeout(SECONDS), asking(one, secret) as here, asking(other, secret) as there:
+    one, other = (start_gateway(streaming_deployment, "--keys", str(file)) for _ in range(2))
+    async with asyncio.timeout(SECONDS), http_client(one, secret) as here, http_client(other, secret) as there:
         for left, http in zip((2, 1, 0), (here, there, here), strict=True):
             response = await http.get("/v1/models")
             assert response.status_code == 200
@@ -39,14 +39,14 @@ async def test_a_rate_is_shared_by_all_gateways_and_reports_the_remainder(
 
 
 async def test_requests_in_progress_are_bounded_and_come_back(
-    teller: Town, begin: Begin, gate: Path, tmp_path: Path
+    streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys.json"
     secret = new_key(file, tmp_path.name, "--concurrent", "1")
-    serving = begin(teller, "--keys", str(file))
-    async with asyncio.timeout(SECONDS), asking(serving, secret) as http:
+    gateway = start_gateway(streaming_deployment, "--keys", str(file))
+    async with asyncio.timeout(SECONDS), http_client(gateway, secret) as http:
         waiting = asyncio.create_task(http.post("/v1/query", json={"question": f"tell 2 until {gate}"}))
-        while not await running_jobs(teller):
+        while not await running_jobs(streaming_deployment):
             await asyncio.sleep(0.02)
         assert (await http.get("/v1/models")).status_code == 429
         gate.touch()
@@ -55,11 +55,13 @@ async def test_requests_in_progress_are_bounded_and_come_back(
             await asyncio.sleep(0.02)
 
 
-async def test_tokens_are_counted_when_they_are_known(teller: Town, begin: Begin, tmp_path: Path) -> None:
+async def test_tokens_are_counted_when_they_are_known(
+    streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path
+) -> None:
     file = tmp_path / "keys.json"
     secret = new_key(file, tmp_path.name, "--tokens-per-minute", "2")
-    serving = begin(teller, "--keys", str(file))
-    async with asyncio.timeout(SECONDS), asking(serving, secret) as http:
+    gateway = start_gateway(streaming_deployment, "--keys", str(file))
+    async with asyncio.timeout(SECONDS), http_client(gateway, secret) as http:
         response = await http.post("/v1/query", json={"question": "tell 2"})
         assert (response.status_code, response.headers["x-ratelimit-remaining-tokens"]) == (200, "2")
         while (response := await http.get("/v1/models")).status_code != 429:

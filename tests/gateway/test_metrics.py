@@ -8,20 +8,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from stoop.cli.app import app
-from tests.examples.conftest import Town
-from tests.gateway.conftest import SECONDS, Begin, asking, events_of
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import SECONDS, StartGateway, events_of, http_client
 
 
 async def test_requests_streams_and_refusals_are_counted(
-    teller: Town, begin: Begin, gate: Path, tmp_path: Path
+    streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys.json"
     secret, limited, meter = (
         CliRunner().invoke(app, ["keys", "new", name, "--file", str(file), *options]).output.strip()
         for name, *options in (("ann",), ("bob", "--requests-per-minute", "1"), ("meter", "--scopes", "metrics"))
     )
-    serving = begin(teller, "--keys", str(file))
-    async with asyncio.timeout(SECONDS), asking(serving, secret) as http, asking(serving, meter) as scraper:
+    gateway = start_gateway(streaming_deployment, "--keys", str(file))
+    async with asyncio.timeout(SECONDS), http_client(gateway, secret) as http, http_client(gateway, meter) as scraper:
 
         async def scraped() -> dict[tuple[str, ...], float]:
             response = await scraper.get("/metrics")

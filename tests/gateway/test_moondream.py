@@ -9,16 +9,16 @@ import pytest
 from PIL import Image
 
 from stoop.demo.pictures import Picture
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Serving, asking, events_of
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import SECONDS, GatewayProcess, events_of, http_client
 
 COUNT = "How many shapes are there?"
 
 
 @pytest.fixture
-def picture(painter: tuple[Town, Picture, str]) -> Picture:
-    return painter[1]
+def picture(demo_deployment: tuple[Deployment, Picture, str]) -> Picture:
+    return demo_deployment[1]
 
 
 def raw(picture: Picture) -> str:
@@ -26,11 +26,11 @@ def raw(picture: Picture) -> str:
 
 
 async def test_every_skill_answers_every_form_of_image(
-    painting: Serving, painter: tuple[Town, Picture, str], picture: Picture
+    demo_gateway: GatewayProcess, demo_deployment: tuple[Deployment, Picture, str], picture: Picture
 ) -> None:
     wrapped = "\n".join(raw(picture)[i : i + 76] for i in range(0, len(raw(picture)), 76))
-    images = [raw(picture), wrapped, f"data:image/png;base64,{raw(picture)}", painter[2]]
-    async with asyncio.timeout(SECONDS), asking(painting) as http:
+    images = [raw(picture), wrapped, f"data:image/png;base64,{raw(picture)}", demo_deployment[2]]
+    async with asyncio.timeout(SECONDS), http_client(demo_gateway) as http:
         for image in images:
             response = await http.post("/v1/query", json={"image_url": image, "question": COUNT})
             assert response.json()["answer"] == str(len(picture.shapes)), response.text
@@ -52,19 +52,19 @@ async def test_every_skill_answers_every_form_of_image(
         assert body["metrics"]["output_tokens"] > 0 and "queue_time_ms" in body["metrics"]
 
 
-async def test_an_image_too_large_for_a_job_is_uploaded(painting: Serving) -> None:
+async def test_an_image_too_large_for_a_job_is_uploaded(demo_gateway: GatewayProcess) -> None:
     noise = Image.effect_noise((1400, 1400), 80).convert("RGB")
     written = io.BytesIO()
     noise.save(written, "PNG")
     encoded = base64.b64encode(written.getvalue()).decode()
     assert len(encoded) > 1 << 20
-    async with asyncio.timeout(SECONDS), asking(painting) as http:
+    async with asyncio.timeout(SECONDS), http_client(demo_gateway) as http:
         response = await http.post("/v1/caption", json={"image_url": encoded, "settings": {"max_tokens": 4}})
         assert response.status_code == 200, response.text
 
 
-async def test_a_stream_sends_each_piece_and_then_the_whole(telling: Serving) -> None:
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_a_stream_sends_each_piece_and_then_the_whole(streaming_gateway: GatewayProcess) -> None:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         asked = {"question": "tell 12", "stream": True}
         async with http.stream("POST", "/v1/query", json=asked) as response:
             assert response.status_code == 200
@@ -77,7 +77,7 @@ async def test_a_stream_sends_each_piece_and_then_the_whole(telling: Serving) ->
         assert events[-1]["job_id"] == response.headers["x-stoop-job-id"]
 
 
-async def test_wrong_requests_name_the_field(painting: Serving) -> None:
+async def test_wrong_requests_name_the_field(demo_gateway: GatewayProcess) -> None:
     wrong: list[tuple[str, dict[str, Any], int, str, str | None]] = [
         ("/v1/query", {}, 400, "invalid_value", "question"),
         ("/v1/query", {"question": 7}, 400, "invalid_value", "question"),
@@ -107,7 +107,7 @@ async def test_wrong_requests_name_the_field(painting: Serving) -> None:
         ("/v1/segment", {"image_url": "aGVsbG8=", "object": "it"}, 400, "unsupported_skill", None),
         ("/v1/segments", {}, 404, "unknown_url", None),
     ]
-    async with asyncio.timeout(SECONDS), asking(painting) as http:
+    async with asyncio.timeout(SECONDS), http_client(demo_gateway) as http:
         for path, body, status, code, param in wrong:
             response = await http.post(path, json=body)
             assert (response.status_code, response.json()["error"]["code"]) == (status, code), (body, response.text)
@@ -124,8 +124,8 @@ async def test_wrong_requests_name_the_field(painting: Serving) -> None:
         assert (response.status_code, set(response.headers["allow"].split(", "))) == (405, {"GET", "HEAD", "POST"})
 
 
-async def test_segment_is_refused_as_the_queue_refuses_it(painting: Serving) -> None:
-    async with asyncio.timeout(SECONDS), asking(painting) as http:
+async def test_segment_is_refused_as_the_queue_refuses_it(demo_gateway: GatewayProcess) -> None:
+    async with asyncio.timeout(SECONDS), http_client(demo_gateway) as http:
         body = {"image_url": "aGVsbG8=", "object": "it"}
         refused = (await http.post("/v1/segment", json=body)).json()
         queued = await http.post("/v1/jobs", json={"skill": "segment", "image": "s3://stoop/a.png", "object": "it"})
@@ -133,9 +133,9 @@ async def test_segment_is_refused_as_the_queue_refuses_it(painting: Serving) -> 
     assert refused["error"]["message"].startswith("no model here can segment: ")
 
 
-async def test_moondreams_own_client(painting: Serving, picture: Picture) -> None:
+async def test_moondreams_own_client(demo_gateway: GatewayProcess, picture: Picture) -> None:
     moondream = pytest.importorskip("moondream.cloud_vl")
-    client = moondream.CloudVL(endpoint=f"{painting.address}/v1", api_key="any")
+    client = moondream.CloudVL(endpoint=f"{demo_gateway.address}/v1", api_key="any")
     image = Image.open(io.BytesIO(picture.encoded))
 
     def ask() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stoop.demo.pictures import Picture
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Serving, asking
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import SECONDS, GatewayProcess, http_client
 
 openai = pytest.importorskip("openai")
 
@@ -19,13 +19,13 @@ COUNT = "How many shapes are there?"
 
 
 @pytest.fixture
-async def client(telling: Serving) -> AsyncIterator[Any]:
-    async with calling(telling) as client:
+async def client(streaming_gateway: GatewayProcess) -> AsyncIterator[Any]:
+    async with calling(streaming_gateway) as client:
         yield client
 
 
-def calling(serving: Serving) -> Any:
-    return openai.AsyncOpenAI(base_url=f"{serving.address}/v1", api_key="any", timeout=SECONDS, max_retries=2)
+def calling(gateway: GatewayProcess) -> Any:
+    return openai.AsyncOpenAI(base_url=f"{gateway.address}/v1", api_key="any", timeout=SECONDS, max_retries=2)
 
 
 def user_message(text: str) -> list[dict[str, str]]:
@@ -38,10 +38,12 @@ def shown(picture: Picture, text: str) -> list[dict[str, Any]]:
     return [{"role": "system", "content": ""}, {"role": "user", "content": content}]
 
 
-async def test_a_picture_is_looked_at(painting: Serving, painter: tuple[Town, Picture, str]) -> None:
-    picture = painter[1]
+async def test_a_picture_is_looked_at(
+    demo_gateway: GatewayProcess, demo_deployment: tuple[Deployment, Picture, str]
+) -> None:
+    picture = demo_deployment[1]
     shape = picture.shapes[0]
-    async with asyncio.timeout(SECONDS), calling(painting) as client:
+    async with asyncio.timeout(SECONDS), calling(demo_gateway) as client:
         [model] = [each async for each in client.models.list()]
         response = await client.chat.completions.create(
             model=model.id,
@@ -84,8 +86,8 @@ async def test_a_stream_ends_with_its_usage(client: Any) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-async def test_a_failure_in_the_middle_raises(telling: Serving, client: Any, gate: Path) -> None:
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_a_failure_in_the_middle_raises(streaming_gateway: GatewayProcess, client: Any, gate: Path) -> None:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         response = await client.chat.completions.with_raw_response.create(
             model="moondream/moondream3-preview", messages=user_message(f"tell 4 until {gate}"), stream=True
         )
@@ -121,9 +123,11 @@ NEUTRAL = {
 }
 
 
-async def test_an_unsupported_option_that_changes_the_answer_is_refused_by_its_name(telling: Serving) -> None:
+async def test_an_unsupported_option_that_changes_the_answer_is_refused_by_its_name(
+    streaming_gateway: GatewayProcess,
+) -> None:
     asked = {"model": "moondream3-preview", "messages": user_message("tell 2")}
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         for name, value in REFUSED.items():
             response = await http.post("/v1/chat/completions", json={**asked, name: value})
             error = response.json()["error"]
@@ -145,9 +149,9 @@ async def test_an_unsupported_option_that_changes_the_answer_is_refused_by_its_n
         assert (response.status_code, "messages" in response.json()["error"]["param"]) == (400, True)
 
 
-async def test_a_model_without_a_worker_is_not_found(telling: Serving, client: Any) -> None:
-    known = len(telling.lines)
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_a_model_without_a_worker_is_not_found(streaming_gateway: GatewayProcess, client: Any) -> None:
+    known = len(streaming_gateway.lines)
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         asks = (
             client.chat.completions.create(model="gpt-4o", messages=user_message("hello")),
             client.embeddings.create(model="text-embedding-3-small", input="hello"),
@@ -172,13 +176,13 @@ async def test_a_model_without_a_worker_is_not_found(telling: Serving, client: A
         assert response.json()["error"]["code"] == "model_not_found"
         for path in ("/embedding", "/embeddings"):
             assert (await http.post(path, json={"content": "hello"})).json()["error"]["code"] == "model_not_found"
-    while len(telling.lines) < known + len(asks) + 7:
+    while len(streaming_gateway.lines) < known + len(asks) + 7:
         await asyncio.sleep(0.02)
-    assert len(telling.lines) == known + len(asks) + 7, "no client repeated any of these"
+    assert len(streaming_gateway.lines) == known + len(asks) + 7, "no client repeated any of these"
 
 
-async def test_wrong_inputs_of_routes_to_come(telling: Serving) -> None:
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_wrong_inputs_of_routes_to_come(streaming_gateway: GatewayProcess) -> None:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         for wrong, param in (
             ({"input": [[87]]}, "input"),
             ({"input": [87]}, "input"),

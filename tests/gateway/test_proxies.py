@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Begin, Serving, asking, events_of
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import SECONDS, GatewayProcess, StartGateway, events_of, http_client
 from tests.support.proxies import PROXIES, running_proxy
 
 
 @pytest.mark.parametrize("name", PROXIES)
 async def test_a_proxy_passes_each_event_on_at_once(
-    name: str, teller: Town, begin: Begin, gate: Path, tmp_path: Path
+    name: str, streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path, tmp_path: Path
 ) -> None:
-    serving = begin(teller, "--open", "--hold-seconds", "0.1", "--ping-seconds", "0.2")
-    with running_proxy(name, tmp_path, serving.address) as address:
-        async with asyncio.timeout(SECONDS), asking(Serving(address, serving.server)) as http:
+    gateway = start_gateway(streaming_deployment, "--open", "--hold-seconds", "0.1", "--ping-seconds", "0.2")
+    with running_proxy(name, tmp_path, gateway.address) as address:
+        async with asyncio.timeout(SECONDS), http_client(GatewayProcess(address, gateway.server)) as http:
             asked = {"question": f"tell 4 until {gate}", "stream": True}
             async with http.stream("POST", "/v1/query", json=asked) as response:
                 text, comments, completed = "", 0, False

@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 
 from stoop.demo.child_server import ChildServer
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Begin, Serving, asking, events_of, running_jobs
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import SECONDS, GatewayProcess, StartGateway, events_of, http_client, running_jobs
 
 
 def query(question: str, stream: bool = True) -> dict[str, Any]:
     return {"question": question, "stream": stream}
 
 
-async def test_silence_is_filled_and_a_late_failure_is_an_error_event(teller: Town, begin: Begin, gate: Path) -> None:
-    serving = begin(teller, "--open", "--hold-seconds", "0.2", "--ping-seconds", "0.2")
-    async with asyncio.timeout(SECONDS), asking(serving) as http:
+async def test_silence_is_filled_and_a_late_failure_is_an_error_event(
+    streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path
+) -> None:
+    gateway = start_gateway(streaming_deployment, "--open", "--hold-seconds", "0.2", "--ping-seconds", "0.2")
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http:
         async with http.stream("POST", "/v1/query", json=query(f"tell 1 until {gate}")) as response:
             events = events_of(response)
             for _ in range(3):
@@ -36,12 +38,14 @@ async def test_silence_is_filled_and_a_late_failure_is_an_error_event(teller: To
             assert last["error"]["code"] == "cancelled" and "completed" not in last
 
 
-async def test_a_failure_before_the_first_piece_is_a_status(teller: Town, telling: Serving, gate: Path) -> None:
-    async with asyncio.timeout(SECONDS), asking(telling) as http:
+async def test_a_failure_before_the_first_piece_is_a_status(
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, gate: Path
+) -> None:
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
         for stream in (True, False):
-            asked, before = query(f"tell 1 until {gate}", stream), set(await running_jobs(teller))
+            asked, before = query(f"tell 1 until {gate}", stream), set(await running_jobs(streaming_deployment))
             waiting = asyncio.create_task(http.post("/v1/query", json=asked, headers={"x-request-id": "mine"}))
-            while not (running := set(await running_jobs(teller)) - before):
+            while not (running := set(await running_jobs(streaming_deployment)) - before):
                 await asyncio.sleep(0.02)
             assert (await http.delete(f"/v1/jobs/{running.pop()}")).status_code == 200
             response = await waiting
@@ -50,10 +54,18 @@ async def test_a_failure_before_the_first_piece_is_a_status(teller: Town, tellin
 
 
 async def test_a_stopping_gateway_says_goodbye_and_native_streams_resume_on_another(
-    teller: Town, begin: Begin, gate: Path
+    streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path
 ) -> None:
-    one, other = begin(teller, "--open", "--drain-seconds", "2.2"), begin(teller, "--open")
-    async with asyncio.timeout(SECONDS), asking(one) as http, asking(other) as elsewhere, asyncio.TaskGroup() as group:
+    one, other = (
+        start_gateway(streaming_deployment, "--open", "--drain-seconds", "2.2"),
+        start_gateway(streaming_deployment, "--open"),
+    )
+    async with (
+        asyncio.timeout(SECONDS),
+        http_client(one) as http,
+        http_client(other) as elsewhere,
+        asyncio.TaskGroup() as group,
+    ):
         begun = [asyncio.Event() for _ in range(3)]
 
         async def follow(method: str, path: str, signal_begun: asyncio.Event, **asked: Any) -> list[dict[str, Any]]:
@@ -91,16 +103,16 @@ async def test_a_stopping_gateway_says_goodbye_and_native_streams_resume_on_anot
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_killed_worker_costs_no_answer(
-    mortal: tuple[Town, ChildServer], begin: Begin, gate: Path, *, stream: bool
+    killable_worker: tuple[Deployment, ChildServer], start_gateway: StartGateway, gate: Path, *, stream: bool
 ) -> None:
-    town, worker = mortal
-    serving = begin(town, "--open")
+    deployment, worker = killable_worker
+    gateway = start_gateway(deployment, "--open")
 
     def killed() -> None:
         worker.end(signal.SIGKILL)
         worker.start()
 
-    async with asyncio.timeout(SECONDS), asking(serving) as http:
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http:
         text = ""
         if stream:
             async with http.stream("POST", "/v1/query", json=query(f"tell 8 until {gate}")) as response:
@@ -112,7 +124,7 @@ async def test_a_killed_worker_costs_no_answer(
             assert event["data"]["completed"]
         else:
             waiting = asyncio.create_task(http.post("/v1/query", json=query(f"tell 8 until {gate}", stream=False)))
-            while not await running_jobs(town):
+            while not await running_jobs(deployment):
                 await asyncio.sleep(0.02)
             await asyncio.to_thread(killed)
             gate.touch()

@@ -18,10 +18,9 @@ from stoop.cli.app import app
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.worker_process import running_worker
-from tests.examples.conftest import new_town
-from tests.gateway.conftest import GRPC, SECONDS, Serving, _begin, asking
-from tests.gateway.grpc.asked import asking as grpc_client
-from tests.gateway.grpc.asked import inputs, text_of
+from tests.examples.conftest import new_deployment
+from tests.gateway.conftest import GRPC, SECONDS, GatewayProcess, _start_gateway, http_client
+from tests.gateway.grpc.client import grpc_client, inputs, text_of
 from tests.support.tiny_encoder import BGE_M3, GEMMA, RERANKER, write_encoder
 
 openai = pytest.importorskip("openai")
@@ -30,7 +29,7 @@ TEXTS = ["the cat sat on the mat", "what is the capital of france", "a"]
 
 
 @pytest.fixture(scope="module")
-def texts(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, ProducerConfig]]:
+def texts(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayProcess, ProducerConfig]]:
     """A gateway before two models that embed and one that ranks."""
     folder = tmp_path_factory.mktemp("texts")
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
@@ -40,16 +39,16 @@ def texts(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             written = write_encoder(folder / name / "model", model)
             flags = {"model-name": name, "lanes": "interactive,bulk", "threads": "1"}
             stack.enter_context(running_worker(folder / name, str(written), redis, s3, flags))
-        serving = _begin(folder, new_town(redis, s3), "--open", *GRPC)
-        stack.callback(serving.server.end, signal.SIGKILL)
-        yield serving, ProducerConfig(redis_url=redis.url, timeout_seconds=60)
+        gateway = _start_gateway(folder, new_deployment(redis, s3), "--open", *GRPC)
+        stack.callback(gateway.server.end, signal.SIGKILL)
+        yield gateway, ProducerConfig(redis_url=redis.url, timeout_seconds=60)
 
 
-async def test_vectors_are_those_of_the_client_in_every_form(texts: tuple[Serving, ProducerConfig]) -> None:
-    serving, config = texts
+async def test_vectors_are_those_of_the_client_in_every_form(texts: tuple[GatewayProcess, ProducerConfig]) -> None:
+    gateway, config = texts
     wanted = await asyncio.to_thread(vectors, config)
-    official = openai.AsyncOpenAI(base_url=f"{serving.address}/v1", api_key="any", timeout=SECONDS)
-    async with asyncio.timeout(SECONDS), official, asking(serving) as http:
+    official = openai.AsyncOpenAI(base_url=f"{gateway.address}/v1", api_key="any", timeout=SECONDS)
+    async with asyncio.timeout(SECONDS), official, http_client(gateway) as http:
         embeddings = await official.embeddings.create(model="embedder", input=TEXTS)
         assert [each.embedding for each in embeddings.data] == wanted
         assert embeddings.usage.total_tokens == embeddings.usage.prompt_tokens > len(TEXTS)
@@ -62,9 +61,9 @@ async def test_vectors_are_those_of_the_client_in_every_form(texts: tuple[Servin
         assert [each["embedding"][0] for each in llama] == [pytest.approx(vector, abs=1e-6) for vector in wanted]
 
 
-def test_vectors_and_scores_by_grpc_are_those_of_the_client(texts: tuple[Serving, ProducerConfig]) -> None:
-    serving, config = texts
-    with grpc_client(serving.grpc) as client:
+def test_vectors_and_scores_by_grpc_are_those_of_the_client(texts: tuple[GatewayProcess, ProducerConfig]) -> None:
+    gateway, config = texts
+    with grpc_client(gateway.grpc) as client:
         found = text_of(client.infer("embedder", inputs("embed", input=TEXTS)))["embeddings"]
         assert found == [pytest.approx(vector, abs=1e-6) for vector in vectors(config)]
         assert len(text_of(client.infer("ranker", inputs("rerank", query="cats", documents=TEXTS)))["scores"]) == 3
@@ -85,11 +84,11 @@ def vectors(config: ProducerConfig) -> list[list[float]]:
         return client.embed(TEXTS)["embeddings"]
 
 
-async def test_vectors_of_other_kinds_come_by_an_extension(texts: tuple[Serving, ProducerConfig]) -> None:
-    serving, config = texts
+async def test_vectors_of_other_kinds_come_by_an_extension(texts: tuple[GatewayProcess, ProducerConfig]) -> None:
+    gateway, config = texts
     wanted = await asyncio.to_thread(all_kinds, config)
     assert wanted.keys() == {"embeddings", "sparse", "colbert"}
-    async with asyncio.timeout(SECONDS), asking(serving) as http:
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http:
         body = {"model": "m3", "input": TEXTS, "kinds": ["colbert", "sparse"]}
         data = (await http.post("/v1/embeddings", json=body)).json()["data"]
         assert [each["sparse"] for each in data] == [
@@ -115,7 +114,7 @@ def all_kinds(config: ProducerConfig) -> dict[str, Any]:
 
 
 def test_the_command_line_shows_and_stores_all_kinds(
-    texts: tuple[Serving, ProducerConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    texts: tuple[GatewayProcess, ProducerConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = ["--kind", "sparse", "--kind", "dense", "--kind", "colbert"]
     monkeypatch.setenv("STOOP_REDIS_URL", texts[1].redis_url.get_secret_value())
@@ -143,8 +142,8 @@ def test_the_command_line_shows_and_stores_all_kinds(
         assert stored == [pytest.approx(vector, abs=1e-6) for vector in vectors]
 
 
-async def test_documents_come_best_first(texts: tuple[Serving, ProducerConfig]) -> None:
-    async with asyncio.timeout(SECONDS), asking(texts[0]) as http:
+async def test_documents_come_best_first(texts: tuple[GatewayProcess, ProducerConfig]) -> None:
+    async with asyncio.timeout(SECONDS), http_client(texts[0]) as http:
         body = {"model": "ranker", "query": "cat", "documents": [TEXTS[0], {"text": TEXTS[1]}, TEXTS[2]]}
         whole = (await http.post("/v1/rerank", json={**body, "return_documents": True})).json()
         scores = [each["relevance_score"] for each in whole["results"]]
@@ -157,8 +156,10 @@ async def test_documents_come_best_first(texts: tuple[Serving, ProducerConfig]) 
         assert best == [{name: whole["results"][0][name] for name in ("index", "relevance_score")}]
 
 
-async def test_a_model_without_the_skill_and_too_many_texts_are_refused(texts: tuple[Serving, ProducerConfig]) -> None:
-    async with asyncio.timeout(SECONDS), asking(texts[0]) as http:
+async def test_a_model_without_the_skill_and_too_many_texts_are_refused(
+    texts: tuple[GatewayProcess, ProducerConfig],
+) -> None:
+    async with asyncio.timeout(SECONDS), http_client(texts[0]) as http:
         for model, given, code in (
             ("ranker", "hello", "model_not_found"),
             ("embedder", ["a"] * 257, "invalid_value"),

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stoop.demo.child_server import ChildServer
-from tests.examples.conftest import Town
-from tests.gateway.conftest import SECONDS, Begin, asking, running_jobs
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import SECONDS, StartGateway, http_client, running_jobs
 from tests.support.otlp_collector import Collector, Exported, collecting
 
 SERVER, PRODUCER, CONSUMER = 2, 4, 5  # kinds of spans in the protocol
@@ -29,12 +29,12 @@ def collector() -> Iterator[Collector]:
 @pytest.fixture
 def traced(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> tuple[Town, ChildServer]:
+) -> tuple[Deployment, ChildServer]:
     """A queue and its worker, which export their traces; programs that start later do so too."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    town, worker = request.getfixturevalue("mortal")
-    return town, worker
+    deployment, worker = request.getfixturevalue("killable_worker")
+    return deployment, worker
 
 
 def has_ended(spans: list[Exported]) -> bool:
@@ -43,15 +43,15 @@ def has_ended(spans: list[Exported]) -> bool:
 
 
 async def test_a_killed_workers_job_is_one_trace_with_two_attempts(
-    collector: Collector, traced: tuple[Town, ChildServer], begin: Begin, gate: Path
+    collector: Collector, traced: tuple[Deployment, ChildServer], start_gateway: StartGateway, gate: Path
 ) -> None:
-    town, worker = traced
-    serving = begin(town, "--open")
-    async with asyncio.timeout(SECONDS), asking(serving) as http:
+    deployment, worker = traced
+    gateway = start_gateway(deployment, "--open")
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http:
         asked = {"question": f"tell 4 until {gate}"}
         headers = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
         asking_task = asyncio.create_task(http.post("/v1/query", json=asked, headers=headers))
-        while not await running_jobs(town):
+        while not await running_jobs(deployment):
             await asyncio.sleep(0.02)
         worker.end(signal.SIGKILL)
         gate.touch()

@@ -11,7 +11,7 @@ from tests.support.engine import Tally
 from tests.support.recording_broker import RecordingBroker, delivery
 
 
-class Gate:
+class HeldExecutor:
     """An executor that holds every delivery until the test lets it end."""
 
     def __init__(self) -> None:
@@ -21,10 +21,10 @@ class Gate:
         self.ended: dict[str, Outcome] = {}
 
     async def execute(self, held: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
-        gate = self.running[held.job_id] = asyncio.Event()
+        executor = self.running[held.job_id] = asyncio.Event()
         self.most = max(self.most, len(self.running))
         self.started.add()
-        opened = asyncio.create_task(gate.wait())
+        opened = asyncio.create_task(executor.wait())
         await asyncio.wait({opened, broken_off}, return_when=asyncio.FIRST_COMPLETED)
         opened.cancel()
         del self.running[held.job_id]
@@ -33,8 +33,8 @@ class Gate:
 
 
 @pytest.fixture
-async def gate() -> Gate:
-    return Gate()
+async def executor() -> HeldExecutor:
+    return HeldExecutor()
 
 
 @pytest.fixture
@@ -50,110 +50,112 @@ async def ready() -> asyncio.Event:
 
 
 @pytest.fixture
-async def consumer(broker: RecordingBroker, gate: Gate, ready: asyncio.Event) -> AsyncIterator[Consumer]:
-    consumer = Consumer(broker, gate, permits=Permits(4), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
+async def consumer(broker: RecordingBroker, executor: HeldExecutor, ready: asyncio.Event) -> AsyncIterator[Consumer]:
+    consumer = Consumer(broker, executor, permits=Permits(4), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
     running = asyncio.create_task(consumer.run())
     yield consumer
     consumer.drain()
     await running
 
 
-async def end_all(gate: Gate, count: int) -> None:
+async def end_all(executor: HeldExecutor, count: int) -> None:
     """Let the runs end one after the other until `count` have started, then the rest."""
-    await gate.started.wait_for(4)
-    while gate.started.count < count:
-        started = gate.started.count
-        next(iter(gate.running.values())).set()
-        await gate.started.wait_for(started + 1)
-    for running in list(gate.running.values()):
+    await executor.started.wait_for(4)
+    while executor.started.count < count:
+        started = executor.started.count
+        next(iter(executor.running.values())).set()
+        await executor.started.wait_for(started + 1)
+    for running in list(executor.running.values()):
         running.set()
 
 
-async def test_never_more_in_flight_than_permits(consumer: Consumer, broker: RecordingBroker, gate: Gate) -> None:
-    await end_all(gate, 10)
-    assert gate.most == 4
+async def test_never_more_in_flight_than_permits(
+    consumer: Consumer, broker: RecordingBroker, executor: HeldExecutor
+) -> None:
+    await end_all(executor, 10)
+    assert executor.most == 4
     assert broker.bursts[0] == 4
 
 
 async def test_a_job_submitted_while_it_waits_is_claimed(
-    consumer: Consumer, broker: RecordingBroker, gate: Gate
+    consumer: Consumer, broker: RecordingBroker, executor: HeldExecutor
 ) -> None:
-    await end_all(gate, 10)
+    await end_all(executor, 10)
     await broker.waiting.wait()
     broker.put(delivery("late"))
-    await gate.started.wait_for(11)
-    gate.running["late"].set()
+    await executor.started.wait_for(11)
+    executor.running["late"].set()
 
 
 async def test_a_drain_claims_nothing_new_finishes_in_grace_and_releases_the_rest(
-    consumer: Consumer, broker: RecordingBroker, gate: Gate
+    consumer: Consumer, broker: RecordingBroker, executor: HeldExecutor
 ) -> None:
-    await gate.started.wait_for(4)
+    await executor.started.wait_for(4)
     consumer.drain()
-    gate.running["0"].set()
+    executor.running["0"].set()
     await consumer.finish(grace=0.05)
-    assert gate.ended == dict.fromkeys("123", Released())
+    assert executor.ended == dict.fromkeys("123", Released())
     assert len(broker.queue) == 6
 
 
-async def test_a_drain_ends_as_soon_as_the_last_job_has(consumer: Consumer, gate: Gate) -> None:
-    await gate.started.wait_for(4)
+async def test_a_drain_ends_as_soon_as_the_last_job_has(consumer: Consumer, executor: HeldExecutor) -> None:
+    await executor.started.wait_for(4)
     consumer.drain()
     finishing = asyncio.create_task(consumer.finish(grace=3600))
-    for running in list(gate.running.values()):
+    for running in list(executor.running.values()):
         running.set()
     await finishing
-    assert gate.ended == {}
+    assert executor.ended == {}
 
 
-async def test_stop_now_releases_at_once(consumer: Consumer, gate: Gate) -> None:
-    await gate.started.wait_for(4)
+async def test_stop_now_releases_at_once(consumer: Consumer, executor: HeldExecutor) -> None:
+    await executor.started.wait_for(4)
     consumer.drain()
     finishing = asyncio.create_task(consumer.finish(grace=3600))
     consumer.stop_now()
     await finishing
-    assert gate.ended == dict.fromkeys("0123", Released())
+    assert executor.ended == dict.fromkeys("0123", Released())
 
 
-async def test_an_aborted_run_frees_its_permit(consumer: Consumer, gate: Gate) -> None:
-    await gate.started.wait_for(4)
+async def test_an_aborted_run_frees_its_permit(consumer: Consumer, executor: HeldExecutor) -> None:
+    await executor.started.wait_for(4)
     consumer.cancel("2")
     consumer.break_off(delivery("2"), Released())  # too late
     consumer.cancel("never seen")
-    await gate.started.wait_for(5)
-    assert gate.ended == {"2": Cancelled()}
-    for running in list(gate.running.values()):
+    await executor.started.wait_for(5)
+    assert executor.ended == {"2": Cancelled()}
+    for running in list(executor.running.values()):
         running.set()
 
 
 async def test_nothing_is_claimed_while_the_engine_is_not_ready(
-    consumer: Consumer, broker: RecordingBroker, gate: Gate, ready: asyncio.Event
+    consumer: Consumer, broker: RecordingBroker, executor: HeldExecutor, ready: asyncio.Event
 ) -> None:
-    await gate.started.wait_for(4)
+    await executor.started.wait_for(4)
     ready.clear()
-    for running in list(gate.running.values()):
+    for running in list(executor.running.values()):
         running.set()
-    while gate.running:
+    while executor.running:
         await asyncio.sleep(0)
-    assert (gate.started.count, len(broker.queue)) == (4, 6)
+    assert (executor.started.count, len(broker.queue)) == (4, 6)
     ready.set()
-    await gate.started.wait_for(8)
-    await end_all(gate, 10)
+    await executor.started.wait_for(8)
+    await end_all(executor, 10)
 
 
 async def test_two_deliveries_of_one_job_are_two_runs(ready: asyncio.Event) -> None:
     first, second = delivery("a"), delivery("a", attempt=2)
-    broker, gate = RecordingBroker([first, second]), ByAttempt()
-    consumer = Consumer(broker, gate, permits=Permits(4), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
+    broker, executor = RecordingBroker([first, second]), ByAttempt()
+    consumer = Consumer(broker, executor, permits=Permits(4), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
     running = asyncio.create_task(consumer.run())
-    await gate.started.wait_for(2)
+    await executor.started.wait_for(2)
     assert consumer.in_flight == 2
     consumer.break_off(first, Released())
-    await gate.ended.wait_for(1)
-    assert (gate.outcomes, consumer.in_flight) == ({1: Released()}, 1)
+    await executor.ended.wait_for(1)
+    assert (executor.outcomes, consumer.in_flight) == ({1: Released()}, 1)
     consumer.cancel("a")
-    await gate.ended.wait_for(2)
-    assert gate.outcomes == {1: Released(), 2: Cancelled()}
+    await executor.ended.wait_for(2)
+    assert executor.outcomes == {1: Released(), 2: Cancelled()}
     consumer.drain()
     await running
 
@@ -172,35 +174,35 @@ class ByAttempt:
         asyncio.get_running_loop().call_later(0, self.ended.add)
 
 
-async def test_permits_are_kept_for_the_first_lane(gate: Gate, ready: asyncio.Event) -> None:
+async def test_permits_are_kept_for_the_first_lane(executor: HeldExecutor, ready: asyncio.Event) -> None:
     broker = RecordingBroker([delivery(str(number), lane="bulk", priority=1) for number in range(3)])
-    consumer = Consumer(broker, gate, permits=Permits(4, reserved=1), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
+    consumer = Consumer(broker, executor, permits=Permits(4, reserved=1), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
     running = asyncio.create_task(consumer.run())
     await broker.waiting.wait()
     assert broker.reserved == [1]
     broker.put(delivery("urgent"))
-    await gate.started.wait_for(4)
-    gate.running["1"].set()  # its end opens a permit to all lanes, without a call
+    await executor.started.wait_for(4)
+    executor.running["1"].set()  # its end opens a permit to all lanes, without a call
     broker.queue.append(delivery("more", lane="bulk", priority=1))
-    await gate.started.wait_for(5)
+    await executor.started.wait_for(5)
     assert broker.reserved[1:] == [1, 0]
-    for held in list(gate.running.values()):
+    for held in list(executor.running.values()):
         held.set()
     consumer.drain()
     await running
 
 
 async def test_an_end_opens_a_permit_to_all_lanes_while_the_first_is_waited_for(
-    gate: Gate, ready: asyncio.Event
+    executor: HeldExecutor, ready: asyncio.Event
 ) -> None:
     broker = RecordingBroker([delivery(str(number), lane="bulk", priority=1) for number in range(3)])
-    consumer = Consumer(broker, gate, permits=Permits(4, reserved=1), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
+    consumer = Consumer(broker, executor, permits=Permits(4, reserved=1), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
     running = asyncio.create_task(consumer.run())
     await broker.waiting.wait()
     broker.queue.append(delivery("more", lane="bulk", priority=1))  # nobody calls
-    gate.running["1"].set()
-    await gate.started.wait_for(4)
-    for held in list(gate.running.values()):
+    executor.running["1"].set()
+    await executor.started.wait_for(4)
+    for held in list(executor.running.values()):
         held.set()
     consumer.drain()
     await running

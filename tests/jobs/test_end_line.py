@@ -18,7 +18,7 @@ from stoop_worker.engine.request import Request
 from stoop_worker.jobs.end_line import log_end
 from stoop_worker.logs import configure_logs
 from stoop_worker.metrics import Ending
-from tests.jobs.test_executor import Bench, job
+from tests.jobs.test_executor import ExecutorUnderTest, job
 from tests.support.recording_broker import delivery
 
 TIMES = Times(output_tokens=3, queue_time_ms=250, fetch_time_ms=20.04, image_time_ms=30, decode_time_ms=8)
@@ -82,10 +82,10 @@ async def test_every_line_of_a_job_has_its_id(capsys: pytest.CaptureFixture[str]
 
 
 async def run(name: str, answer: Callable[[Request], Any]) -> None:
-    bench = Bench(answer)
-    publishing = asyncio.create_task(bench.publisher.run())
+    under_test = ExecutorUnderTest(answer)
+    publishing = asyncio.create_task(under_test.publisher.run())
     try:
-        await bench.execute(job(id=name))
+        await under_test.execute(job(id=name))
     finally:
         publishing.cancel()
-        bench.pool.shutdown()
+        under_test.pool.shutdown()

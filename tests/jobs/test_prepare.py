@@ -12,7 +12,7 @@ from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images, Prepared, WantedImage
 
 
-class Darkroom:
+class HeldStore:
     """A store and a preparer in one, which work when the test releases them."""
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class Darkroom:
         return Image(np.zeros((10, 10, 3), dtype=np.uint8), encoded)
 
 
-class Hall:
-    """Jobs that use images of one darkroom, until the test ends them."""
+class ImageJobs:
+    """Jobs that use images of one store, until the test ends them."""
 
     def __init__(self, **amounts: int) -> None:
-        self.room = Darkroom()
+        self.room = HeldStore()
         given = {"encoded": 1000, "threads": 8, "pixels": 10_000, **amounts}
         self.budgets = Budgets(Budget(given["encoded"]), Budget(given["threads"]), Budget(given["pixels"]), largest=100)
         self.images = Images(self.room, self.room, self.budgets)
@@ -75,146 +75,152 @@ async def settled() -> None:
 
 
 async def test_jobs_of_one_burst_share_one_fetch_and_one_decoding() -> None:
-    hall = Hall()
-    jobs = [asyncio.create_task(hall.job(str(number), "s3://b/same", submitted=0.0)) for number in range(50)]
+    image_jobs = ImageJobs()
+    jobs = [asyncio.create_task(image_jobs.job(str(number), "s3://b/same", submitted=0.0)) for number in range(50)]
     await asyncio.gather(*jobs)
-    assert (hall.room.fetched, hall.room.decoded) == (["s3://b/same"], ["s3://b/same"])
-    assert len({id(ready.image) for ready in hall.ready.values()}) == 1
-    assert len(hall.ready) == 50
-    assert hall.budgets.pixels.lent == 300
-    await hall.end(*(str(number) for number in range(49)))
-    assert hall.budgets.pixels.lent == 300, "the last job may still need it"
-    await hall.end("49")
-    assert hall.budgets.pixels.lent == 0
+    assert (image_jobs.room.fetched, image_jobs.room.decoded) == (["s3://b/same"], ["s3://b/same"])
+    assert len({id(ready.image) for ready in image_jobs.ready.values()}) == 1
+    assert len(image_jobs.ready) == 50
+    assert image_jobs.budgets.pixels.lent == 300
+    await image_jobs.end(*(str(number) for number in range(49)))
+    assert image_jobs.budgets.pixels.lent == 300, "the last job may still need it"
+    await image_jobs.end("49")
+    assert image_jobs.budgets.pixels.lent == 0
 
 
 async def test_an_object_that_was_fetched_before_a_job_was_submitted_is_fetched_again() -> None:
-    hall = Hall()
-    await hall.job("before", "s3://b/key")
-    await hall.job("waited in the queue", "s3://b/key", submitted=0.0)
-    assert len(hall.room.fetched) == 1
-    await hall.job("after", "s3://b/key")
-    assert len(hall.room.fetched) == 2
+    image_jobs = ImageJobs()
+    await image_jobs.job("before", "s3://b/key")
+    await image_jobs.job("waited in the queue", "s3://b/key", submitted=0.0)
+    assert len(image_jobs.room.fetched) == 1
+    await image_jobs.job("after", "s3://b/key")
+    assert len(image_jobs.room.fetched) == 2
 
 
 @pytest.mark.parametrize("other", [WantedImage("s3://b/key", "acme", 0), WantedImage("s3://b/key", None, 1)])
 async def test_tenants_and_priorities_share_nothing(other: WantedImage) -> None:
-    hall = Hall()
-    await hall.job("one", "s3://b/key", submitted=0.0)
-    async with hall.images.prepared(other, 0.0):
-        assert len(hall.room.fetched) == 2
+    image_jobs = ImageJobs()
+    await image_jobs.job("one", "s3://b/key", submitted=0.0)
+    async with image_jobs.images.prepared(other, 0.0):
+        assert len(image_jobs.room.fetched) == 2
 
 
 async def test_undecoded_bytes_stay_within_the_budget() -> None:
-    hall = Hall(encoded=250, threads=1)
-    hall.room.fetching.clear()
-    hall.room.decoding.clear()
+    image_jobs = ImageJobs(encoded=250, threads=1)
+    image_jobs.room.fetching.clear()
+    image_jobs.room.decoding.clear()
     for number in range(10):
-        await hall.job(str(number), f"s3://b/{number}")
-    assert len(hall.room.fetched) == 2, "each may turn out to have 100 bytes"
-    hall.room.fetching.set()
+        await image_jobs.job(str(number), f"s3://b/{number}")
+    assert len(image_jobs.room.fetched) == 2, "each may turn out to have 100 bytes"
+    image_jobs.room.fetching.set()
     await settled()
-    assert len(hall.room.fetched) == 10, "they had 8"
-    assert hall.budgets.encoded.peak <= 250
-    hall.room.decoding.set()
+    assert len(image_jobs.room.fetched) == 10, "they had 8"
+    assert image_jobs.budgets.encoded.peak <= 250
+    image_jobs.room.decoding.set()
     await settled()
-    assert len(hall.ready) == 10
-    assert hall.budgets.encoded.lent == 0
+    assert len(image_jobs.ready) == 10
+    assert image_jobs.budgets.encoded.lent == 0
 
 
 async def test_pixels_in_memory_stay_within_the_budget_until_jobs_end() -> None:
-    hall = Hall(pixels=700)
+    image_jobs = ImageJobs(pixels=700)
     for number in range(10):
-        await hall.job(str(number), f"s3://b/{number}")
-    assert sorted(hall.ready) == ["0", "1"]
-    await hall.end("0")
-    assert sorted(hall.ready) == ["0", "1", "2"]
+        await image_jobs.job(str(number), f"s3://b/{number}")
+    assert sorted(image_jobs.ready) == ["0", "1"]
+    await image_jobs.end("0")
+    assert sorted(image_jobs.ready) == ["0", "1", "2"]
     for number in range(1, 10):
-        await hall.end(str(number))
-    assert (hall.budgets.pixels.peak, hall.budgets.pixels.lent) == (600, 0)
+        await image_jobs.end(str(number))
+    assert (image_jobs.budgets.pixels.peak, image_jobs.budgets.pixels.lent) == (600, 0)
 
 
 async def test_an_image_larger_than_every_budget_passes_alone() -> None:
-    hall = Hall(encoded=50, pixels=200)
-    await hall.job("one", "s3://b/1")
-    await hall.job("other", "s3://b/2")
-    assert list(hall.ready) == ["one"]
-    await hall.end("one")
-    assert list(hall.ready) == ["one", "other"]
+    image_jobs = ImageJobs(encoded=50, pixels=200)
+    await image_jobs.job("one", "s3://b/1")
+    await image_jobs.job("other", "s3://b/2")
+    assert list(image_jobs.ready) == ["one"]
+    await image_jobs.end("one")
+    assert list(image_jobs.ready) == ["one", "other"]
 
 
 async def test_an_earlier_priority_is_decoded_first() -> None:
-    hall = Hall(threads=1)
-    hall.room.decoding.clear()
+    image_jobs = ImageJobs(threads=1)
+    image_jobs.room.decoding.clear()
     for name, priority in (("first", 1), ("bulk", 1), ("urgent", 0)):
-        await hall.job(name, f"s3://b/{name}", priority=priority)
-    hall.room.decoding.set()
+        await image_jobs.job(name, f"s3://b/{name}", priority=priority)
+    image_jobs.room.decoding.set()
     await settled()
-    assert hall.room.decoded == ["s3://b/first", "s3://b/urgent", "s3://b/bulk"]
+    assert image_jobs.room.decoded == ["s3://b/first", "s3://b/urgent", "s3://b/bulk"]
 
 
 async def test_an_image_that_cannot_be_had_is_so_for_all_that_share_it_and_tried_again_later() -> None:
-    hall = Hall()
-    hall.room.fails = ImageNotFound("nothing there")
-    jobs = [asyncio.create_task(hall.job(name, "s3://b/key", submitted=0.0)) for name in "ab"]
+    image_jobs = ImageJobs()
+    image_jobs.room.fails = ImageNotFound("nothing there")
+    jobs = [asyncio.create_task(image_jobs.job(name, "s3://b/key", submitted=0.0)) for name in "ab"]
     await asyncio.gather(*jobs)
     for name in "ab":
         with pytest.raises(ImageNotFound):
-            await hall.tasks[name]
-    hall.room.fails = None
-    await hall.job("again", "s3://b/key", submitted=0.0)
-    assert list(hall.ready) == ["again"]
-    assert (len(hall.room.fetched), hall.budgets.encoded.lent) == (2, 0)
+            await image_jobs.tasks[name]
+    image_jobs.room.fails = None
+    await image_jobs.job("again", "s3://b/key", submitted=0.0)
+    assert list(image_jobs.ready) == ["again"]
+    assert (len(image_jobs.room.fetched), image_jobs.budgets.encoded.lent) == (2, 0)
 
 
 @pytest.mark.parametrize("stage", ["fetching", "decoding"])
 async def test_one_job_may_leave_and_the_others_go_on(stage: str) -> None:
-    hall = Hall()
-    getattr(hall.room, stage).clear()
-    jobs = [asyncio.create_task(hall.job(name, "s3://b/key", submitted=0.0)) for name in "ab"]
+    image_jobs = ImageJobs()
+    getattr(image_jobs.room, stage).clear()
+    jobs = [asyncio.create_task(image_jobs.job(name, "s3://b/key", submitted=0.0)) for name in "ab"]
     await asyncio.gather(*jobs)
-    hall.tasks["a"].cancel()
+    image_jobs.tasks["a"].cancel()
     await settled()
-    getattr(hall.room, stage).set()
+    getattr(image_jobs.room, stage).set()
     await settled()
-    assert list(hall.ready) == ["b"]
+    assert list(image_jobs.ready) == ["b"]
 
 
 @pytest.mark.parametrize("stage", ["fetching", "decoding"])
 async def test_an_image_that_no_job_needs_any_more_is_dropped(stage: str) -> None:
-    hall = Hall()
-    getattr(hall.room, stage).clear()
-    await hall.job("a", "s3://b/key")
-    assert hall.budgets.encoded.lent
-    hall.tasks["a"].cancel()
+    image_jobs = ImageJobs()
+    getattr(image_jobs.room, stage).clear()
+    await image_jobs.job("a", "s3://b/key")
+    assert image_jobs.budgets.encoded.lent
+    image_jobs.tasks["a"].cancel()
     await settled()
-    assert (hall.budgets.encoded.lent, hall.budgets.threads.lent, hall.budgets.pixels.lent) == (0, 0, 0)
+    assert (image_jobs.budgets.encoded.lent, image_jobs.budgets.threads.lent, image_jobs.budgets.pixels.lent) == (
+        0,
+        0,
+        0,
+    )
 
 
-async def use_all(hall: Hall, addresses: list[str], used: asyncio.Event, end: asyncio.Event) -> list[bytes]:
+async def use_all(image_jobs: ImageJobs, addresses: list[str], used: asyncio.Event, end: asyncio.Event) -> list[bytes]:
     wanted = [WantedImage(address, None, 0) for address in addresses]
-    async with hall.images.prepared_all(wanted, 0.0) as ready:
+    async with image_jobs.images.prepared_all(wanted, 0.0) as ready:
         used.set()
         await end.wait()
         return [each.image.digest for each in ready]
 
 
 async def test_the_images_of_a_job_come_in_their_order_and_are_held_until_it_ends() -> None:
-    hall, used, end = Hall(), asyncio.Event(), asyncio.Event()
-    using = asyncio.create_task(use_all(hall, ["s3://b/1", "s3://b/2", "s3://b/1"], used, end))
+    image_jobs, used, end = ImageJobs(), asyncio.Event(), asyncio.Event()
+    using = asyncio.create_task(use_all(image_jobs, ["s3://b/1", "s3://b/2", "s3://b/1"], used, end))
     await used.wait()
-    assert hall.budgets.pixels.lent == 600
+    assert image_jobs.budgets.pixels.lent == 600
     end.set()
     assert await using == [b"s3://b/1", b"s3://b/2", b"s3://b/1"]
     await settled()
-    assert hall.budgets.pixels.lent == 0
+    assert image_jobs.budgets.pixels.lent == 0
 
 
 async def test_jobs_with_several_images_do_not_deadlock() -> None:
-    hall = Hall(pixels=8 * 900)
+    image_jobs = ImageJobs(pixels=8 * 900)
     ends = [asyncio.Event() for _ in range(40)]
     jobs = [
-        asyncio.create_task(use_all(hall, [f"s3://b/{number}/{image}" for image in range(3)], asyncio.Event(), end))
+        asyncio.create_task(
+            use_all(image_jobs, [f"s3://b/{number}/{image}" for image in range(3)], asyncio.Event(), end)
+        )
         for number, end in enumerate(ends)
     ]
     for end in ends:
@@ -223,11 +229,11 @@ async def test_jobs_with_several_images_do_not_deadlock() -> None:
 
 
 async def test_a_job_whose_images_take_more_than_its_share_is_refused_and_gives_all_back() -> None:
-    hall = Hall(pixels=8 * 700)
+    image_jobs = ImageJobs(pixels=8 * 700)
     with pytest.raises(ImageTooLarge, match="send fewer or smaller ones"):
-        await use_all(hall, [f"s3://b/{number}" for number in range(3)], asyncio.Event(), asyncio.Event())
+        await use_all(image_jobs, [f"s3://b/{number}" for number in range(3)], asyncio.Event(), asyncio.Event())
     await settled()
-    assert hall.budgets.pixels.lent == 0
+    assert image_jobs.budgets.pixels.lent == 0
 
 
 async def test_an_image_that_the_device_resizes_is_whole_in_the_given_memory() -> None:

@@ -27,7 +27,7 @@ async def all_of(ready: PreparedRecording) -> list[Recording]:
     return [part async for part in ready.parts]
 
 
-class Shelf:
+class OneFileStore:
     """A store with one file, or an error in place of it."""
 
     def __init__(self, found: bytes | Exception) -> None:
@@ -39,13 +39,13 @@ class Shelf:
         return self.found
 
 
-class Studio:
+class RecordingsUnderTest:
     """Recordings, and the budgets that they borrow from."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self.shelf = Shelf(encoded(tone(2.0)))
+        self.store = OneFileStore(encoded(tone(2.0)))
         self.budgets = Budgets(Budget(8 << 20), Budget(2), Budget(1 << 30), largest=4 << 20)
-        self.recordings = Recordings(self.shelf, pool, LIMITS, MelGeometry(80), self.budgets)
+        self.recordings = Recordings(self.store, pool, LIMITS, MelGeometry(80), self.budgets)
 
     @property
     def lent(self) -> tuple[int, int, int]:
@@ -53,60 +53,66 @@ class Studio:
 
 
 @pytest.fixture
-async def studio() -> AsyncIterator[Studio]:
+async def under_test() -> AsyncIterator[RecordingsUnderTest]:
     with ThreadPoolExecutor(1) as pool:
-        yield Studio(pool)
+        yield RecordingsUnderTest(pool)
 
 
-async def test_a_recording_is_lent_the_memory_of_its_frames_alone_while_it_is_used(studio: Studio) -> None:
-    async with studio.recordings.prepared(WANTED) as ready:
+async def test_a_recording_is_lent_the_memory_of_its_frames_alone_while_it_is_used(
+    under_test: RecordingsUnderTest,
+) -> None:
+    async with under_test.recordings.prepared(WANTED) as ready:
         (recording,) = await all_of(ready)
         assert (recording.duration, recording.count) == (2.0, 200)
-        assert studio.lent == (0, 0, recording.frames.nbytes)
+        assert under_test.lent == (0, 0, recording.frames.nbytes)
         assert ready.fetch_ms >= 0 < ready.audio_ms
-    assert studio.lent == (0, 0, 0)
+    assert under_test.lent == (0, 0, 0)
     packed = recording_bytes(2 * 1.05 + 30, MelGeometry(80))
-    assert studio.budgets.pixels.peak == pytest.approx(packed, rel=0.01), "what two seconds of packets are worth"
+    assert under_test.budgets.pixels.peak == pytest.approx(packed, rel=0.01), "what two seconds of packets are worth"
 
 
 @pytest.mark.parametrize("header", [bytes([0, 0, 0x3E, 0x80]), bytes(4), bytes([0xFF, 0xFF, 0xFF, 0xFF])])
-async def test_a_wrong_or_missing_length_in_the_header_costs_no_memory(studio: Studio, header: bytes) -> None:
+async def test_a_wrong_or_missing_length_in_the_header_costs_no_memory(
+    under_test: RecordingsUnderTest, header: bytes
+) -> None:
     long = bytearray(encoded(np.zeros(50 * 16_000, dtype=np.int16), "flac", "flac"))
     long[22:26] = header  # FLAC's number of samples: one second, unknown, or three days
-    studio.shelf.found = bytes(long)
-    async with studio.recordings.prepared(WANTED) as ready:
+    under_test.store.found = bytes(long)
+    async with under_test.recordings.prepared(WANTED) as ready:
         assert [each.duration for each in await all_of(ready)] == [50.0]
     packed = recording_bytes(50 * 1.05 + 30, MelGeometry(80))
-    assert studio.budgets.pixels.peak == pytest.approx(packed, rel=0.01)
-    assert studio.lent == (0, 0, 0)
+    assert under_test.budgets.pixels.peak == pytest.approx(packed, rel=0.01)
+    assert under_test.lent == (0, 0, 0)
 
 
 async def test_packets_longer_than_their_declared_length_are_decoded_again(
-    studio: Studio, monkeypatch: pytest.MonkeyPatch
+    under_test: RecordingsUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stoop_worker.jobs.recordings.packed_seconds", lambda *given: 1.0)
-    studio.shelf.found = encoded(np.zeros(100 * 16_000, dtype=np.int16), "flac", "flac")
-    async with studio.recordings.prepared(WANTED) as ready:
+    under_test.store.found = encoded(np.zeros(100 * 16_000, dtype=np.int16), "flac", "flac")
+    async with under_test.recordings.prepared(WANTED) as ready:
         assert [each.duration for each in await all_of(ready)] == [100.0]
-    assert studio.budgets.pixels.peak == recording_bytes(LIMITS.max_seconds, MelGeometry(80))
-    assert studio.lent == (0, 0, 0)
+    assert under_test.budgets.pixels.peak == recording_bytes(LIMITS.max_seconds, MelGeometry(80))
+    assert under_test.lent == (0, 0, 0)
 
 
 async def test_windows_that_were_passed_on_are_not_passed_on_again_by_another_decoding(
-    studio: Studio, monkeypatch: pytest.MonkeyPatch
+    under_test: RecordingsUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stoop_worker.jobs.recordings.packed_seconds", lambda *given: 10.0)
-    studio.shelf.found = encoded(tone(100.0), "flac", "flac")
-    async with studio.recordings.prepared(WANTED, Cutting(in_windows=True)) as ready:
+    under_test.store.found = encoded(tone(100.0), "flac", "flac")
+    async with under_test.recordings.prepared(WANTED, Cutting(in_windows=True)) as ready:
         found = await all_of(ready)
-        assert studio.lent == (0, 0, sum(part.frames.nbytes for part in found))
+        assert under_test.lent == (0, 0, sum(part.frames.nbytes for part in found))
     assert [part.start for part in found] == [0, *(part.start + part.count for part in found[:-1])]
     assert found[-1].end == 100.0
-    assert studio.lent == (0, 0, 0)
+    assert under_test.lent == (0, 0, 0)
 
 
-async def test_a_window_comes_while_later_ones_are_decoded_and_a_caller_may_leave_then(studio: Studio) -> None:
-    studio.shelf.found = encoded(tone(100.0), "flac", "flac")
+async def test_a_window_comes_while_later_ones_are_decoded_and_a_caller_may_leave_then(
+    under_test: RecordingsUnderTest,
+) -> None:
+    under_test.store.found = encoded(tone(100.0), "flac", "flac")
     decoding = threading.Event()
     found: list[Recording] = []
 
@@ -120,16 +126,16 @@ async def test_a_window_comes_while_later_ones_are_decoded_and_a_caller_may_leav
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stoop_worker.jobs.recordings.parts", stalled)
-        async with studio.recordings.prepared(WANTED, Cutting(in_windows=True)) as ready:
+        async with under_test.recordings.prepared(WANTED, Cutting(in_windows=True)) as ready:
             async for part in ready.parts:
                 found.append(part)
                 await asyncio.to_thread(decoding.wait)
-                assert all(studio.lent), "the file is still being decoded"
+                assert all(under_test.lent), "the file is still being decoded"
                 break
-    assert len(found) == 1 and studio.lent == (0, 0, 0)
+    assert len(found) == 1 and under_test.lent == (0, 0, 0)
 
 
-async def test_a_cancelled_caller_waits_for_no_more_than_a_moment_of_decoding(studio: Studio) -> None:
+async def test_a_cancelled_caller_waits_for_no_more_than_a_moment_of_decoding(under_test: RecordingsUnderTest) -> None:
     began, pieces = threading.Event(), 0
 
     def allocate(shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
@@ -143,14 +149,14 @@ async def test_a_cancelled_caller_waits_for_no_more_than_a_moment_of_decoding(st
                 pieces += 1
                 check()
 
-    studio.recordings = replace(studio.recordings, allocate=allocate)
-    context = studio.recordings.prepared(WANTED, Counted())
+    under_test.recordings = replace(under_test.recordings, allocate=allocate)
+    context = under_test.recordings.prepared(WANTED, Counted())
     running = asyncio.create_task(context.__aenter__())
     await asyncio.to_thread(began.wait)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert pieces and studio.lent == (0, 0, 0)
+    assert pieces and under_test.lent == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -168,21 +174,21 @@ async def test_a_cancelled_caller_waits_for_no_more_than_a_moment_of_decoding(st
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 async def test_each_failure_has_its_own_error_and_returns_its_loans(
-    studio: Studio, found: bytes | Exception, error: type[Exception]
+    under_test: RecordingsUnderTest, found: bytes | Exception, error: type[Exception]
 ) -> None:
-    studio.shelf.found = found
+    under_test.store.found = found
     with pytest.raises(error):
-        async with studio.recordings.prepared(WANTED):
+        async with under_test.recordings.prepared(WANTED):
             pass
-    assert studio.lent == (0, 0, 0)
+    assert under_test.lent == (0, 0, 0)
 
 
 async def test_windows_are_in_the_memory_shared_with_the_engines_process() -> None:
     shared = SharedPixels(80 * 3000 * 4)
     try:
         with ThreadPoolExecutor(1) as pool:
-            studio = Studio(pool)
-            recordings = Recordings(studio.shelf, pool, LIMITS, MelGeometry(80), studio.budgets, shared.empty)
+            under_test = RecordingsUnderTest(pool)
+            recordings = Recordings(under_test.store, pool, LIMITS, MelGeometry(80), under_test.budgets, shared.empty)
             async with recordings.prepared(WANTED) as ready:
                 (recording,) = await all_of(ready)
                 window = recording.window(100, 200)

@@ -25,7 +25,7 @@ TRACES = 4000
 SENT = f"00-{'a' * 32}-{'b' * 16}-"
 
 
-class Stubborn(Sampler):
+class MisdescribedSampler(Sampler):
     """Keeps every trace, and describes itself as a sampler that keeps none."""
 
     def should_sample(self, *given: Any, **more: Any) -> SamplingResult:
@@ -87,7 +87,7 @@ def test_the_senders_choice_is_followed(flags: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "sampler", [ALWAYS_ON, Stubborn(), ParentBased(ALWAYS_OFF, remote_parent_not_sampled=ALWAYS_ON)]
+    "sampler", [ALWAYS_ON, MisdescribedSampler(), ParentBased(ALWAYS_OFF, remote_parent_not_sampled=ALWAYS_ON)]
 )
 def test_a_sampler_that_does_not_follow_the_sender_is_asked(sampler: Sampler) -> None:
     assert context_of(new_spans(sampler), f"{SENT}00")[1]

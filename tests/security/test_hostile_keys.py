@@ -103,7 +103,7 @@ STAGES = 60
 OUTCOMES: list[Outcome] = [Completed(), Released(), Crashed(), Retry(FAILURE, 0.0), Dead(FAILURE), Cancelled()]
 
 
-class Stage:
+class SpoiltQueue:
     """Two workers, the spoilt jobs, and one intact job."""
 
     def __init__(self, queue: OnRedis) -> None:
@@ -150,26 +150,26 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(redis_url: str) -> AsyncIterator[Stage]:
+async def spoilt(redis_url: str) -> AsyncIterator[SpoiltQueue]:
     queue = OnRedis(redis_url)
     with capture_logs():
-        yield Stage(queue)
+        yield SpoiltQueue(queue)
     await queue.close()
 
 
 @pytest.mark.parametrize("claimed", [False, True])
-async def test_each_of_them_before_a_claim_and_after_it(stage: Stage, claimed: bool) -> None:
+async def test_each_of_them_before_a_claim_and_after_it(spoilt: SpoiltQueue, claimed: bool) -> None:
     for number in range(STAGES):
-        await stage.open()
+        await spoilt.open()
         if claimed:
-            await stage.claim()
-        # a few together, of different kinds, because a stage costs far more than they do
+            await spoilt.claim()
+        # a few together, of different kinds, because a queue costs far more than they do
         together = SPOILING[number::STAGES]
         for commands in together:
-            await stage.spoil(commands)
+            await spoilt.spoil(commands)
         try:
-            await stage.step(OUTCOMES[number % len(OUTCOMES)])
-            await stage.answers_a_whole_job()
+            await spoilt.step(OUTCOMES[number % len(OUTCOMES)])
+            await spoilt.answers_a_whole_job()
         except Exception as error:
             raise AssertionError(f"{together!r:.2000}") from error
 
@@ -181,16 +181,16 @@ async def test_each_of_them_before_a_claim_and_after_it(stage: Stage, claimed: b
 def test_any_of_them_together(redis_url: str, done: list[tuple[list[Command], Outcome | str | None]]) -> None:
     async def run() -> None:
         queue = OnRedis(redis_url)
-        stage = Stage(queue)
+        spoilt = SpoiltQueue(queue)
         try:
-            await stage.open()
+            await spoilt.open()
             for commands, then in done:
-                await stage.spoil(commands)
+                await spoilt.spoil(commands)
                 if then == "claim":
-                    await stage.claim()
+                    await spoilt.claim()
                 elif then is not None:
-                    await stage.step(then)  # type: ignore[arg-type]
-            await stage.answers_a_whole_job()
+                    await spoilt.step(then)  # type: ignore[arg-type]
+            await spoilt.answers_a_whole_job()
         finally:
             await queue.close()
 

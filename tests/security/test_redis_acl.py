@@ -36,7 +36,7 @@ from tests.contract.test_takeover_contract import *  # noqa: F403
 from tests.contract.test_tenant_contract import *  # noqa: F403
 from tests.contract.test_transport_contract import *  # noqa: F403
 from tests.deploy.test_redis_conf import redis_program
-from tests.flow.scripted import floor
+from tests.flow.scripted import running_queue
 from tests.project.modules import ROOT
 from tests.security.redis_process import running_redis
 
@@ -133,13 +133,13 @@ async def test_a_producer_submits_and_cancels_and_cannot_read_answers(queue: Wit
 
 
 async def test_a_whole_worker_needs_no_more(queue: WithRoles, port: int, tmp_path: Path) -> None:
-    async with floor(tmp_path, url(port, "client")) as ground:
-        await ground.worker(redis_url=url(port, "worker"))
-        [short, *_] = jobs = await ground.submit("anything", *["sleep 0.1"] * 5)
-        [waiting] = await ground.submit("wait", stream=True, tenant="acme")
-        await ground.running(waiting)
-        await ground.client.cancel(waiting)
-        results = await ground.results([*jobs, waiting])
+    async with running_queue(tmp_path, url(port, "client")) as running:
+        await running.worker(redis_url=url(port, "worker"))
+        [short, *_] = jobs = await running.submit("anything", *["sleep 0.1"] * 5)
+        [waiting] = await running.submit("wait", stream=True, tenant="acme")
+        await running.running(waiting)
+        await running.client.cancel(waiting)
+        results = await running.results([*jobs, waiting])
     assert [result.status.value for result in results] == ["completed"] * 6 + ["cancelled"]
     assert await queue.read(short, "state") == "completed"
 

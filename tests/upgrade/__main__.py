@@ -12,7 +12,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.chaos.arena import Load
+from tests.chaos.deployment import Load
 from tests.chaos.verdict import as_json, table
 from tests.upgrade.previous import Release, install, last_of_previous_version
 from tests.upgrade.two_releases import two_releases

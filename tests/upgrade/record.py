@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 
 from stoop.demo.embedded import embedded_redis
 from stoop_schemas import names
-from tests.chaos.arena import Load, environment_of
+from tests.chaos.deployment import Load, environment_of
 from tests.chaos.workers import WorkerProcess
 from tests.upgrade.keys import save
 from tests.upgrade.previous import Release, install

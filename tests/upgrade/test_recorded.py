@@ -15,7 +15,7 @@ from stoop.operator.redis_operator import RedisOperator
 from stoop_schemas import names
 from stoop_schemas.event import DeltaEvent, FinishedEvent
 from stoop_schemas.state import State
-from tests.flow.scripted import Floor, floor
+from tests.flow.scripted import RunningQueue, running_queue
 from tests.upgrade.keys import load
 from tests.upgrade.record_program import IMAGE, WAITING
 
@@ -49,12 +49,12 @@ async def test_todays_worker_runs_the_jobs_of_an_earlier_producer(
 ) -> None:
     ids = recorded["waiting"]["ids"]
     assert ids.keys() == WAITING.keys()
-    async with floor(tmp_path, redis_url) as ground:
-        await load(ground.redis, recorded["waiting"]["keys"])
-        again = await _submit(ground, "all fields")
+    async with running_queue(tmp_path, redis_url) as queue:
+        await load(queue.redis, recorded["waiting"]["keys"])
+        again = await _submit(queue, "all fields")
         assert again == ids["all fields"], "an idempotency key of the earlier release still holds"
-        await ground.worker(s3_endpoint=store.endpoint, s3_path_style=True)
-        results = dict(zip(ids, await ground.results(list(ids.values())), strict=True))
+        await queue.worker(s3_endpoint=store.endpoint, s3_path_style=True)
+        results = dict(zip(ids, await queue.results(list(ids.values())), strict=True))
         assert {name: result.status for name, result in results.items()} == dict.fromkeys(ids, State.COMPLETED)
         assert {name: result.skill for name, result in results.items()} == {
             name: fields["skill"] for name, fields in WAITING.items()
@@ -72,19 +72,19 @@ async def test_todays_client_reads_the_answers_of_an_earlier_worker(
     recorded: dict[str, Any], tmp_path: Path, redis_url: str
 ) -> None:
     ids = recorded["ended"]["ids"]
-    async with floor(tmp_path, redis_url) as ground:
-        await load(ground.redis, recorded["ended"]["keys"])
-        quiet = await ground.client.result(ids["quiet"])
+    async with running_queue(tmp_path, redis_url) as queue:
+        await load(queue.redis, recorded["ended"]["keys"])
+        quiet = await queue.client.result(ids["quiet"])
         assert quiet.output is not None
         assert (quiet.output.answer, quiet.custom_id, quiet.metadata) == ("a quiet one", "row 2", {"number": 2})
-        events = [event async for event in ground.client.stream(ids["streamed"])]
+        events = [event async for event in queue.client.stream(ids["streamed"])]
         assert [event.seq for event in events] == list(range(len(events)))
         assert "".join(event.text for event in events if isinstance(event, DeltaEvent)) == "a streamed one"
         assert isinstance(events[-1], FinishedEvent)
         with pytest.raises(JobCancelled):
-            await ground.client.result(ids["cancelled"])
+            await queue.client.result(ids["cancelled"])
         with pytest.raises(JobExpired):
-            await ground.client.result(ids["expired"])
+            await queue.client.result(ids["expired"])
 
 
 async def test_todays_operator_reads_the_records_of_an_earlier_worker(recorded: dict[str, Any], redis_url: str) -> None:
@@ -108,24 +108,24 @@ async def test_todays_messages_are_valid_for_an_earlier_release(
     recorded: dict[str, Any], store: EmbeddedS3, tmp_path: Path, redis_url: str
 ) -> None:
     valid = {name: Draft202012Validator(schema).validate for name, schema in recorded["schemas"].items()}
-    async with floor(tmp_path, redis_url) as ground:
-        ids = [await _submit(ground, name) for name in WAITING]
-        for lane in await ground.redis.keys(f"{names.lane('')}*"):
-            for _, fields in await ground.redis.xrange(lane):
+    async with running_queue(tmp_path, redis_url) as queue:
+        ids = [await _submit(queue, name) for name in WAITING]
+        for lane in await queue.redis.keys(f"{names.lane('')}*"):
+            for _, fields in await queue.redis.xrange(lane):
                 valid["job"](json.loads(fields[b"j"]))
-        await ground.worker(s3_endpoint=store.endpoint, s3_path_style=True)
-        await ground.results(ids)
+        await queue.worker(s3_endpoint=store.endpoint, s3_path_style=True)
+        await queue.results(ids)
         kinds = set()
         for job_id in ids:
-            valid["result"](json.loads(await ground.redis.get(names.result(job_id)) or b""))
-            for event in await logged(ground.redis, job_id):
+            valid["result"](json.loads(await queue.redis.get(names.result(job_id)) or b""))
+            for event in await logged(queue.redis, job_id):
                 valid["event"](event)
                 kinds.add(event["type"])
         assert kinds >= {"queued", "started", "delta", "finished"}
 
 
-async def _submit(ground: Floor, name: str) -> str:
+async def _submit(queue: RunningQueue, name: str) -> str:
     """Submit one of the recorded jobs by today's client."""
     fields = {"settings": {"max_tokens": 1}, **WAITING[name]}
-    job = await ground.client.prepare(fields.pop("skill"), fields.pop("image", None), **fields)
-    return await ground.client.submit(job)
+    job = await queue.client.prepare(fields.pop("skill"), fields.pop("image", None), **fields)
+    return await queue.client.submit(job)

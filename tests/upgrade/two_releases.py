@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stoop.operator.redis_operator import RedisOperator
-from tests.chaos.arena import Arena, Load, arena, environment_of
+from tests.chaos.deployment import Deployment, Load, deployment, environment_of
 from tests.chaos.verdict import Verdict
 from tests.chaos.workers import WorkerProcess
 from tests.upgrade.previous import Release
@@ -85,7 +85,7 @@ async def two_releases(folder: Path, load: Load, releases: tuple[Release, Releas
 
     Fails unless every client got its right answers, and each release ran jobs of each.
     """
-    async with arena(folder, load, start=False, permits="32") as here:
+    async with deployment(folder, load, start=False, permits="32") as here:
         started: dict[int, str] = {}
         workers = [
             (release, WorkerProcess(folder, f"worker-{release.name}-{number}", _environment(here, release)))
@@ -137,7 +137,7 @@ async def two_releases(folder: Path, load: Load, releases: tuple[Release, Releas
     return replace(verdict, facts={"workers": versions, **_facts(producers, started)})
 
 
-async def _freeze(here: Arena, worker: WorkerProcess) -> list[str]:
+async def _freeze(here: Deployment, worker: WorkerProcess) -> list[str]:
     """Stop a worker once it holds jobs; return their ids, or none if every job has ended."""
     while True:
         worker.send(signal.SIGSTOP)
@@ -148,12 +148,12 @@ async def _freeze(here: Arena, worker: WorkerProcess) -> list[str]:
         await asyncio.sleep(_CLAIM_SECONDS)
 
 
-def _environment(here: Arena, release: Release) -> dict[str, str]:
+def _environment(here: Deployment, release: Release) -> dict[str, str]:
     own = environment_of(here.server.url, here.load, here.settings)
     return {**own, "STOOP_BUCKET": "images", **release.environment}
 
 
-async def _versions(here: Arena) -> dict[str, int]:
+async def _versions(here: Deployment) -> dict[str, int]:
     """Count the workers by the version in their records."""
     operator = RedisOperator(here.server.url)
     try:
@@ -162,14 +162,14 @@ async def _versions(here: Arena) -> dict[str, int]:
         await operator.close()
 
 
-async def _follow(here: Arena, producers: list[_Producer]) -> None:
+async def _follow(here: Deployment, producers: list[_Producer]) -> None:
     """Copy the producers' records into the ledger of the case."""
     while True:
         await _note(here, producers)
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _note(here: Arena, producers: list[_Producer]) -> None:
+async def _note(here: Deployment, producers: list[_Producer]) -> None:
     for producer in producers:
         await here.ledger.accept(str(each["id"]) for each in producer.records(new=True) if each["what"] == "accepted")
 

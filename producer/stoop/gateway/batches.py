@@ -120,14 +120,18 @@ async def load_state(store: ObjectFolder, tenant: str | None, batch_id: str) -> 
     except msgspec.DecodeError:
         # some stores show half of an object that is being replaced
         await asyncio.sleep(_HALF_SECONDS)
-        try:
-            state = await _read_state(store, folder)
-        except msgspec.DecodeError as error:
-            problem = f"the bucket's object {folder}state.json is damaged ({error}): restore it, or delete it"
-            raise ApiError(500, "batch_damaged", problem) from error
+        state = await _read_whole_state(store, folder)
     if state.batch.is_open and (at := await store.get(f"{folder}cancel")) is not None:
         return with_batch(state, status="cancelling", cancelling_at=int(at))
     return state
+
+
+async def _read_whole_state(store: ObjectFolder, folder: str) -> BatchState:
+    try:
+        return await _read_state(store, folder)
+    except msgspec.DecodeError as error:
+        problem = f"the bucket's object {folder}state.json is damaged ({error}): restore it, or delete it"
+        raise ApiError(500, "batch_damaged", problem) from error
 
 
 async def _read_state(store: ObjectFolder, folder: str) -> BatchState:

@@ -15,10 +15,10 @@ SHARD, COUNT = 4, 30
 ACTS = ("put", "put", "put", "put", "flush", "sync", "store", "move", "end")
 
 
-class Shelf:
+class MemoryArchive:
     """An `Archive` in memory, which survives the loss of power."""
 
-    place = "the shelf"
+    place = "memory"
 
     def __init__(self) -> None:
         self.kept: dict[str, list[str]] = {}
@@ -62,21 +62,21 @@ def act(output: Output, what: str, number: int | None) -> None:
 def test_every_row_is_there_once_wherever_the_writer_is_killed(
     killed: list[list[str]], share: float, forgets: bool
 ) -> None:
-    shelf = Shelf()
+    archive = MemoryArchive()
     with ramdisk() as home:
         folder = Path(home) / "0"
         for number, acts in enumerate(killed, start=1):
-            folder = write(folder, Path(home) / str(number), shelf, acts, share)
+            folder = write(folder, Path(home) / str(number), archive, acts, share)
             for path in folder.glob(".index*") if forgets else ():
                 path.unlink()
-        folder = write(folder, Path(home) / "last", shelf, ["put"] * COUNT + ["end", "move", "sync"], 1.0)
-        found = [row for kept in shelf.kept.values() for row in kept] + rows(folder)
+        folder = write(folder, Path(home) / "last", archive, ["put"] * COUNT + ["end", "move", "sync"], 1.0)
+        found = [row for kept in archive.kept.values() for row in kept] + rows(folder)
     assert Counter(found) == Counter(f"row-{number}" for number in range(COUNT))
 
 
-def write(folder: Path, copy: Path, shelf: Shelf, acts: list[str], share: float) -> Path:
+def write(folder: Path, copy: Path, archive: MemoryArchive, acts: list[str], share: float) -> Path:
     """Run the steps, and cut the power: the copy holds only a share of the bytes that were not on the disk."""
-    with opened(folder, IDENTITY, shard_rows=SHARD, archive=shelf) as output:
+    with opened(folder, IDENTITY, shard_rows=SHARD, archive=archive) as output:
         todo = iter([number for number in range(COUNT) if not output.lookup(f"row-{number}")[0]])
         synced, full = sizes(folder), output.full_shards
         for what in acts:

@@ -1,13 +1,13 @@
 // What the programs in Node.js share: where the gateways are, and a report of each check that has passed.
 import { readFileSync } from "node:fs";
 
-const { STOOP_UP, STOOP_TELLING, STOOP_TEXTS, STOOP_HEARING, STOOP_SHAPES, STOOP_PICTURE, STOOP_RECORDING, STOOP_GATE } =
+const { STOOP_UP, STOOP_STREAMING, STOOP_TEXTS, STOOP_SPEECH, STOOP_SHAPES, STOOP_PICTURE, STOOP_RECORDING, STOOP_GATE } =
   process.env;
 
 export const UP = STOOP_UP;
-export const TELLING = STOOP_TELLING;
+export const STREAMING = STOOP_STREAMING;
 export const TEXTS = STOOP_TEXTS;
-export const HEARING = STOOP_HEARING;
+export const SPEECH = STOOP_SPEECH;
 export const RECORDING = STOOP_RECORDING;
 export const SPOKEN = "Band 11. Band 54.";
 export const SHAPES = STOOP_SHAPES;
@@ -19,7 +19,7 @@ export const WORDS = Array.from({ length: 12 }, (_, i) => `word-${i}`).join(" ")
 export const UNENDING = `tell 4 until ${STOOP_GATE}`;
 
 export async function cancelJob(id) {
-  await fetch(`${TELLING}/v1/jobs/${id.replace("chatcmpl-", "")}`, { method: "DELETE" });
+  await fetch(`${STREAMING}/v1/jobs/${id.replace("chatcmpl-", "")}`, { method: "DELETE" });
 }
 
 export async function run(...checks) {

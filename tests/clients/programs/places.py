@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 UP = os.environ["STOOP_UP"]
-TELLING = os.environ["STOOP_TELLING"]
+STREAMING = os.environ["STOOP_STREAMING"]
 TEXTS = os.environ["STOOP_TEXTS"]
-HEARING = os.environ["STOOP_HEARING"]
+SPEECH = os.environ["STOOP_SPEECH"]
 RECORDING = Path(os.environ["STOOP_RECORDING"])
 SPOKEN = "Band 11. Band 54."
 SHAPES = os.environ["STOOP_SHAPES"]
@@ -25,7 +25,7 @@ UNENDING = f"tell 4 until {os.environ['STOOP_GATE']}"
 
 def cancel_job(job_id: str) -> None:
     """Cancel a job by the native route, as another client would."""
-    request = urllib.request.Request(f"{TELLING}/v1/jobs/{job_id.removeprefix('chatcmpl-')}", method="DELETE")
+    request = urllib.request.Request(f"{STREAMING}/v1/jobs/{job_id.removeprefix('chatcmpl-')}", method="DELETE")
     urllib.request.urlopen(request, timeout=30).close()
 
 

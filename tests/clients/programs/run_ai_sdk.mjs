@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { APICallError, embed, generateText, jsonSchema, streamText, tool } from "ai";
-import { COUNT, MODEL, PICTURE, SHAPES, TELLING, TEXTS, UNENDING, UP, WORDS, cancelJob, run } from "./places.mjs";
+import { COUNT, MODEL, PICTURE, SHAPES, STREAMING, TEXTS, UNENDING, UP, WORDS, cancelJob, run } from "./places.mjs";
 
 const provider = (base) => createOpenAICompatible({ name: "stoop", baseURL: `${base}/v1`, apiKey: "any" });
-const telling = provider(TELLING)("moondream3-preview");
+const streaming = provider(STREAMING)("moondream3-preview");
 
 async function answers() {
   const content = [
@@ -18,7 +18,7 @@ async function answers() {
 }
 
 async function streams() {
-  const told = streamText({ model: telling, prompt: "tell 12" });
+  const told = streamText({ model: streaming, prompt: "tell 12" });
   let text = "";
   for await (const piece of told.textStream) text += piece;
   assert.equal(text, WORDS);
@@ -34,7 +34,7 @@ async function errors() {
   await assert.rejects(ask({ tools }), /tools/);
   const met = [];
   const onError = ({ error }) => met.push(error);
-  const told = streamText({ model: telling, prompt: UNENDING, includeRawChunks: true, onError });
+  const told = streamText({ model: streaming, prompt: UNENDING, includeRawChunks: true, onError });
   let job;
   for await (const part of told.fullStream) {
     if (part.type === "raw") job ??= part.rawValue.id;
@@ -45,7 +45,7 @@ async function errors() {
 
 async function cancel() {
   const leaving = new AbortController();
-  const told = streamText({ model: telling, prompt: UNENDING, abortSignal: leaving.signal });
+  const told = streamText({ model: streaming, prompt: UNENDING, abortSignal: leaving.signal });
   for await (const part of told.fullStream) {
     if (part.type === "text-delta") leaving.abort();
   }

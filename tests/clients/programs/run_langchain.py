@@ -3,7 +3,7 @@
 import openai
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
-from places import COUNT, MODEL, PICTURE_URL, SHAPES, TELLING, TEXTS, UNENDING, UP, WORDS, cancel_job, expect, run
+from places import COUNT, MODEL, PICTURE_URL, SHAPES, STREAMING, TEXTS, UNENDING, UP, WORDS, cancel_job, expect, run
 
 SHOWN = HumanMessage([{"type": "text", "text": COUNT}, {"type": "image_url", "image_url": {"url": PICTURE_URL}}])
 
@@ -18,7 +18,7 @@ def answers():
 
 
 def streams():
-    chunks = list(chat(TELLING, "moondream3-preview", stream_usage=True).stream("tell 12"))
+    chunks = list(chat(STREAMING, "moondream3-preview", stream_usage=True).stream("tell 12"))
     assert "".join(chunk.content for chunk in chunks) == WORDS
     assert sum(chunk.usage_metadata["output_tokens"] for chunk in chunks if chunk.usage_metadata) > 0
 
@@ -33,7 +33,7 @@ def errors():
     expect(openai.BadRequestError, lambda: chat(UP, MODEL).bind_tools([f]).invoke("?"), message="tools")
 
     def broken():
-        model = chat(TELLING, "moondream3-preview", include_response_headers=True)
+        model = chat(STREAMING, "moondream3-preview", include_response_headers=True)
         job_id = None
         for chunk in model.stream(UNENDING):
             job_id = job_id or chunk.response_metadata.get("headers", {}).get("x-stoop-job-id")
@@ -44,7 +44,7 @@ def errors():
 
 
 def cancel():
-    stream = chat(TELLING, "moondream3-preview").stream(UNENDING)
+    stream = chat(STREAMING, "moondream3-preview").stream(UNENDING)
     next(chunk for chunk in stream if chunk.content)
     stream.close()
 

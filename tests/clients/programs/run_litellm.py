@@ -3,13 +3,13 @@
 import litellm
 from places import (
     COUNT,
-    HEARING,
     MODEL,
     PICTURE_URL,
     RECORDING,
     SHAPES,
+    SPEECH,
     SPOKEN,
-    TELLING,
+    STREAMING,
     TEXTS,
     UNENDING,
     UP,
@@ -46,7 +46,7 @@ def answers():
 def streams():
     chunks = list(
         ask(
-            TELLING,
+            STREAMING,
             "openai/moondream3-preview",
             user_message("tell 12"),
             stream=True,
@@ -66,7 +66,7 @@ def errors():
     )
 
     def broken():
-        for chunk in ask(TELLING, "openai/moondream3-preview", user_message(UNENDING), stream=True):
+        for chunk in ask(STREAMING, "openai/moondream3-preview", user_message(UNENDING), stream=True):
             if chunk.choices[0].delta.content:
                 cancel_job(chunk.id)
 
@@ -74,7 +74,7 @@ def errors():
 
 
 def cancel():
-    stream = ask(TELLING, "openai/moondream3-preview", user_message(UNENDING), stream=True)
+    stream = ask(STREAMING, "openai/moondream3-preview", user_message(UNENDING), stream=True)
     for chunk in stream:
         if chunk.choices[0].delta.content:
             break
@@ -88,7 +88,7 @@ def vectors():
 
 def hears():
     with RECORDING.open("rb") as file:
-        answer = litellm.transcription(model="openai/hearing", file=file, api_base=f"{HEARING}/v1", api_key="any")
+        answer = litellm.transcription(model="openai/speech", file=file, api_base=f"{SPEECH}/v1", api_key="any")
     assert answer.text == SPOKEN, answer
 
 

@@ -4,7 +4,7 @@ import openai
 from llama_index.core.llms import ChatMessage, ImageBlock, TextBlock
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
-from places import COUNT, MODEL, PICTURE, SHAPES, TELLING, TEXTS, UNENDING, UP, WORDS, cancel_job, expect, run
+from places import COUNT, MODEL, PICTURE, SHAPES, STREAMING, TEXTS, UNENDING, UP, WORDS, cancel_job, expect, run
 
 
 def model(base, name):
@@ -24,7 +24,7 @@ def answers():
 
 
 def streams():
-    *_, last = model(TELLING, "moondream3-preview").stream_chat(user_message("tell 12"))
+    *_, last = model(STREAMING, "moondream3-preview").stream_chat(user_message("tell 12"))
     assert last.message.content == WORDS, last
 
 
@@ -33,7 +33,7 @@ def errors():
     expect(openai.BadRequestError, lambda: model(UP, MODEL).chat(user_message("?"), n=2), message="n is not supported")
 
     def broken():
-        for chunk in model(TELLING, "moondream3-preview").stream_chat(user_message(UNENDING)):
+        for chunk in model(STREAMING, "moondream3-preview").stream_chat(user_message(UNENDING)):
             if chunk.delta:
                 cancel_job(chunk.raw.id)
 
@@ -41,7 +41,7 @@ def errors():
 
 
 def cancel():
-    stream = model(TELLING, "moondream3-preview").stream_chat(user_message(UNENDING))
+    stream = model(STREAMING, "moondream3-preview").stream_chat(user_message(UNENDING))
     next(chunk for chunk in stream if chunk.delta)
     stream.close()
 

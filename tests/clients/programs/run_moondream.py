@@ -5,7 +5,7 @@ import urllib.error
 
 import moondream as md
 from PIL import Image
-from places import COUNT, PICTURE, SHAPE, SHAPES, TELLING, UNENDING, UP, WORDS, expect, run
+from places import COUNT, PICTURE, SHAPE, SHAPES, STREAMING, UNENDING, UP, WORDS, expect, run
 
 IMAGE = Image.open(io.BytesIO(PICTURE))
 
@@ -26,15 +26,15 @@ def answers():
 
 
 def streams():
-    assert "".join(client(TELLING).query(None, "tell 12", stream=True)["answer"]) == WORDS
+    assert "".join(client(STREAMING).query(None, "tell 12", stream=True)["answer"]) == WORDS
     assert "".join(client(UP).caption(IMAGE, stream=True)["caption"])
 
 
 def chats():
     messages = [{"role": "user", "content": "tell 12"}]
-    answer = client(TELLING).chat(messages)
+    answer = client(STREAMING).chat(messages)
     assert answer["message"]["content"] == WORDS, answer
-    assert "".join(client(TELLING).chat(messages, stream=True)["message"]) == WORDS
+    assert "".join(client(STREAMING).chat(messages, stream=True)["message"]) == WORDS
 
 
 def errors():
@@ -45,7 +45,7 @@ def errors():
 
 
 def cancel():
-    words = client(TELLING).query(None, UNENDING, stream=True)["answer"]
+    words = client(STREAMING).query(None, UNENDING, stream=True)["answer"]
     next(words)
     words.close()
 

@@ -4,8 +4,8 @@ import { createReadStream } from "node:fs";
 import OpenAI, { toFile } from "openai";
 import * as places from "./places.mjs";
 
-const { COUNT, HEARING, MODEL, PICTURE_URL, RECORDING, SHAPES, SPOKEN } = places;
-const { TELLING, TEXTS, UNENDING, UP, WORDS, cancelJob, run } = places;
+const { COUNT, SPEECH, MODEL, PICTURE_URL, RECORDING, SHAPES, SPOKEN } = places;
+const { STREAMING, TEXTS, UNENDING, UP, WORDS, cancelJob, run } = places;
 
 const client = (base) => new OpenAI({ baseURL: `${base}/v1`, apiKey: "any", timeout: 60_000, maxRetries: 0 });
 const said = (content) => ({ model: "moondream3-preview", messages: [{ role: "user", content }] });
@@ -26,13 +26,13 @@ async function answers() {
 async function streams() {
   const asked = { ...said("tell 12"), stream: true, stream_options: { include_usage: true } };
   let [text, usage] = ["", null];
-  for await (const chunk of await client(TELLING).chat.completions.create(asked)) {
+  for await (const chunk of await client(STREAMING).chat.completions.create(asked)) {
     text += chunk.choices[0]?.delta.content ?? "";
     usage = chunk.usage ?? usage;
   }
   assert.equal(text, WORDS);
   assert.ok(usage.total_tokens > 0);
-  const runner = client(TELLING).chat.completions.stream(said("tell 12"));
+  const runner = client(STREAMING).chat.completions.stream(said("tell 12"));
   assert.equal(await runner.finalContent(), WORDS);
 }
 
@@ -43,7 +43,7 @@ async function errors() {
   assert.ok(wrong instanceof OpenAI.BadRequestError);
   assert.deepEqual([wrong.code, wrong.param], ["unsupported_parameter", "n"]);
   const broken = async () => {
-    for await (const chunk of await create(TELLING, { ...said(UNENDING), stream: true })) {
+    for await (const chunk of await create(STREAMING, { ...said(UNENDING), stream: true })) {
       if (chunk.choices[0].delta.content) await cancelJob(chunk.id);
     }
   };
@@ -51,11 +51,11 @@ async function errors() {
 }
 
 async function cancel() {
-  for await (const chunk of await client(TELLING).chat.completions.create({ ...said(UNENDING), stream: true })) {
+  for await (const chunk of await client(STREAMING).chat.completions.create({ ...said(UNENDING), stream: true })) {
     if (chunk.choices[0].delta.content) break;
   }
   const leaving = new AbortController();
-  const waiting = client(TELLING).chat.completions.create(said(UNENDING), { signal: leaving.signal });
+  const waiting = client(STREAMING).chat.completions.create(said(UNENDING), { signal: leaving.signal });
   setTimeout(() => leaving.abort(), 500);
   await assert.rejects(waiting, OpenAI.APIUserAbortError);
 }
@@ -66,8 +66,8 @@ async function vectors() {
 }
 
 async function hears() {
-  const { transcriptions, translations } = client(HEARING).audio;
-  const given = (more) => ({ model: "hearing", file: createReadStream(RECORDING), ...more });
+  const { transcriptions, translations } = client(SPEECH).audio;
+  const given = (more) => ({ model: "speech", file: createReadStream(RECORDING), ...more });
   assert.equal((await transcriptions.create(given({}))).text, SPOKEN);
   const timed = { response_format: "verbose_json", timestamp_granularities: ["word", "segment"] };
   const verbose = await transcriptions.create(given(timed));
@@ -81,7 +81,7 @@ async function hears() {
   assert.deepEqual([text, done], [SPOKEN, SPOKEN]);
   assert.match((await translations.create(given({}))).text, /^The loudest band is 11/);
   await assert.rejects(transcriptions.create(given({ model: "whisper-1" })), OpenAI.NotFoundError);
-  const wrong = { model: "hearing", file: await toFile(Buffer.from("no sound"), "a.mp3") };
+  const wrong = { model: "speech", file: await toFile(Buffer.from("no sound"), "a.mp3") };
   await assert.rejects(transcriptions.create(wrong), OpenAI.BadRequestError);
 }
 

@@ -16,7 +16,7 @@ CHECKS = (
 
 command = [
     str(Path(sys.executable).with_name("schemathesis")),
-    *("run", f"{os.environ['STOOP_TELLING']}/openapi.json"),
+    *("run", f"{os.environ['STOOP_STREAMING']}/openapi.json"),
     # this stream ends with its reader only
     *("--exclude-path", "/v1/queue/events"),
     *("--phases", "coverage,fuzzing", "--max-examples", "20", "--max-time", "120", "--request-timeout", "30"),

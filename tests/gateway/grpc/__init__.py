@@ -1,6 +1,6 @@
 """KServe's protocol by gRPC, asked by Triton's own client, unmodified.
 
-asked.py             inputs, streams and keys for that client
+client.py            inputs, streams and keys for that client
 test_infer.py        every skill, plain and streamed, and errors by their codes
 test_streams.py      many streams, callers that leave, and a gateway that ends
 test_leaving.py      callers that leave while their jobs are submitted

@@ -14,8 +14,8 @@ from grpc.aio import insecure_channel
 from stoop.gateway.grpc.messages import GRPC_NAME, message_class
 from stoop.gateway.grpc.rpcs import RPCS, STREAM
 from stoop.gateway.kserve.inputs import INPUTS
-from tests.examples.conftest import Town
-from tests.gateway.conftest import GRPC, SECONDS, Begin
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import GRPC, SECONDS, StartGateway
 from tests.gateway.test_keys import keys
 
 REQUESTS = int(os.environ.get("FUZZ_REQUESTS", "1000"))
@@ -39,7 +39,7 @@ class Nonsense:
 
     def request(self) -> bytes:
         chance = self.chance
-        made = Request(model_name=chance.choice(["moondream", "telling", MARK, ""]), id=MARK)
+        made = Request(model_name=chance.choice(["moondream", "streaming", MARK, ""]), id=MARK)
         made.model_version = chance.choice(["", "", "1", MARK])
         made.parameters["timeout"].int64_param = chance.choice([1, 1, 1, -1])  # microseconds
         if chance.random() < 0.1:
@@ -71,11 +71,11 @@ class Nonsense:
 
 
 async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(
-    teller: Town, begin: Begin, tmp_path: Path
+    streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys.json"
     secret = keys("new", "fuzz", "--file", str(file))
-    serving = begin(teller, "--keys", str(file), *GRPC)
+    gateway = start_gateway(streaming_deployment, "--keys", str(file), *GRPC)
     nonsense = Nonsense(5)
 
     async def once(channel: Any, number: int) -> None:
@@ -97,12 +97,12 @@ async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(
             async for each in channel.stream_stream(f"/{GRPC_NAME}/{rpc.name}")(iter(asked), metadata=metadata):
                 assert Response.FromString(each).infer_response.id in (MARK, "")
 
-    async with asyncio.timeout(SECONDS * max(1, REQUESTS // 600)), insecure_channel(serving.grpc) as channel:
+    async with asyncio.timeout(SECONDS * max(1, REQUESTS // 600)), insecure_channel(gateway.grpc) as channel:
         for start in range(0, REQUESTS, 20):
             await asyncio.gather(*(once(channel, start + i) for i in range(20)))
-    found = {line["status"] for line in serving.lines}
+    found = {line["status"] for line in gateway.lines}
     assert {"OK", "UNAUTHENTICATED", "INVALID_ARGUMENT", "NOT_FOUND", "DEADLINE_EXCEEDED"} <= found
     assert not found & FAULTS
-    assert len(serving.lines) >= REQUESTS
-    assert MARK not in serving.log and secret[-20:] not in serving.log
-    assert "unforeseen" not in serving.log and "Traceback" not in serving.log
+    assert len(gateway.lines) >= REQUESTS
+    assert MARK not in gateway.log and secret[-20:] not in gateway.log
+    assert "unforeseen" not in gateway.log and "Traceback" not in gateway.log

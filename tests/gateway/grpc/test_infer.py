@@ -9,21 +9,23 @@ from PIL import Image
 
 from stoop.demo.pictures import Picture
 from tests.audio.sounds import encoded, tone
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import Serving
-from tests.gateway.grpc.asked import MODEL, Stream, asking, inputs, refused, streaming, tensor, text_of
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import GatewayProcess
+from tests.gateway.grpc.client import MODEL, Stream, grpc_client, inputs, refused, streaming, tensor, text_of
 
 COUNT = "How many shapes are there?"
 
 
 @pytest.fixture
-def picture(painter: tuple[Town, Picture, str]) -> Picture:
-    return painter[1]
+def picture(demo_deployment: tuple[Deployment, Picture, str]) -> Picture:
+    return demo_deployment[1]
 
 
-def test_moondreams_skills(painting: Serving, painter: tuple[Town, Picture, str], picture: Picture) -> None:
-    with asking(painting.grpc) as client:
+def test_moondreams_skills(
+    demo_gateway: GatewayProcess, demo_deployment: tuple[Deployment, Picture, str], picture: Picture
+) -> None:
+    with grpc_client(demo_gateway.grpc) as client:
 
         def ask(skill: str, image: Any = picture.encoded, **values: Any) -> dict[str, Any]:
             result = client.infer(MODEL, inputs(skill, image=image, **values), request_id=skill)
@@ -31,7 +33,7 @@ def test_moondreams_skills(painting: Serving, painter: tuple[Town, Picture, str]
             return text_of(result)
 
         shape = picture.shapes[0]
-        for image in (picture.encoded, painter[2]):
+        for image in (picture.encoded, demo_deployment[2]):
             assert ask("query", image, question=COUNT, reasoning=False)["answer"] == str(len(picture.shapes))
         caption = ask("caption", length="short", temperature=0.0, max_tokens=3)
         assert caption["caption"] and caption["metrics"]["output_tokens"] == 3
@@ -44,8 +46,8 @@ def test_moondreams_skills(painting: Serving, painter: tuple[Town, Picture, str]
         assert ask("point", object="gaze", spatial_refs="[[0.5, 0.25]]")["points"] == ([gaze] if gaze else [])
 
 
-def test_every_skill_streams(painting: Serving, picture: Picture) -> None:
-    with streaming(painting.grpc) as stream:
+def test_every_skill_streams(demo_gateway: GatewayProcess, picture: Picture) -> None:
+    with streaming(demo_gateway.grpc) as stream:
         for skill, values in (
             ("query", {"question": COUNT}),
             ("caption", {}),
@@ -64,9 +66,9 @@ def test_every_skill_streams(painting: Serving, picture: Picture) -> None:
                 assert "".join(text["chunk"] for text in texts) == whole["caption"]
 
 
-def test_the_last_response_is_marked(telling: Serving) -> None:
+def test_the_last_response_is_marked(streaming_gateway: GatewayProcess) -> None:
     asked = inputs("query", question="tell 3", stream=True)
-    with streaming(telling.grpc) as stream:
+    with streaming(streaming_gateway.grpc) as stream:
         stream.ask(asked, "a")
         *_, (last, text) = stream.until_final()
         assert text is not None and text["completed"] and len(last.outputs) == 1
@@ -79,28 +81,30 @@ def test_the_last_response_is_marked(telling: Serving) -> None:
         assert text is not None and "completed" not in text and text["answer"] == "".join(words(3))
 
 
-def test_a_chat_and_a_recording(telling: Serving, hearing: tuple[Town, Serving]) -> None:
-    with asking(telling.grpc) as client:
+def test_a_chat_and_a_recording(
+    streaming_gateway: GatewayProcess, speech_gateway: tuple[Deployment, GatewayProcess]
+) -> None:
+    with grpc_client(streaming_gateway.grpc) as client:
         messages = '[{"role": "user", "content": "hello"}]'
-        answered = text_of(client.infer("telling", inputs("chat", messages=messages)))
+        answered = text_of(client.infer("streaming", inputs("chat", messages=messages)))
         assert answered["message"]["content"] == "1 messages, 0 images"
-    with asking(hearing[1].grpc) as client:
+    with grpc_client(speech_gateway[1].grpc) as client:
         recording = encoded(np.concatenate((tone(30.0), tone(12.0, 3000.0))), "flac", "flac")
         answered = text_of(client.infer(MODEL, inputs("transcribe", audio=recording)))
         assert answered["transcript"]["text"] == "Band 11. Band 54."
 
 
-def test_an_image_of_ten_megabytes_is_uploaded(painting: Serving) -> None:
+def test_an_image_of_ten_megabytes_is_uploaded(demo_gateway: GatewayProcess) -> None:
     noise, written = Image.effect_noise((1900, 1900), 80).convert("RGB"), io.BytesIO()
     noise.save(written, "PNG", compress_level=0)
     assert len(written.getvalue()) > 10 << 20
-    with asking(painting.grpc) as client:
+    with grpc_client(demo_gateway.grpc) as client:
         assert text_of(client.infer(MODEL, inputs("caption", image=written.getvalue(), max_tokens=2)))["caption"]
 
 
-def test_errors_have_codes_and_advice(painting: Serving, picture: Picture) -> None:
+def test_errors_have_codes_and_advice(demo_gateway: GatewayProcess, picture: Picture) -> None:
     good = inputs("query", question="what?")
-    with asking(painting.grpc) as client:
+    with grpc_client(demo_gateway.grpc) as client:
         for given, status, expected in (
             ((MODEL, inputs("query")), "INVALID_ARGUMENT", "question"),
             ((MODEL, [tensor("QUESTION", "what?")]), "INVALID_ARGUMENT", "give the input SKILL"),
@@ -122,7 +126,7 @@ def test_errors_have_codes_and_advice(painting: Serving, picture: Picture) -> No
         assert refused(client.get_model_metadata, "gpt-4")[0] == "NOT_FOUND"
         found, message = refused(client.infer, MODEL, good, timeout=1)
         assert found == "DEADLINE_EXCEEDED", "the parameter `timeout`, in microseconds"
-    with asking(painting.grpc) as client:
+    with grpc_client(demo_gateway.grpc) as client:
         stream = Stream(client)
         stream.ask(inputs("query", question="what?", image=b"\x89PNG\r\n"), "bad")
         with pytest.raises(Exception, match="image_undecodable"):
@@ -136,9 +140,9 @@ def test_errors_have_codes_and_advice(painting: Serving, picture: Picture) -> No
             ending.next()
 
 
-def test_a_repeated_request_is_the_same_job(telling: Serving) -> None:
+def test_a_repeated_request_is_the_same_job(streaming_gateway: GatewayProcess) -> None:
     headers = {"idempotency-key": "grpc-once"}
-    with asking(telling.grpc) as client:
+    with grpc_client(streaming_gateway.grpc) as client:
         first, again = (
             text_of(client.infer(MODEL, inputs("query", question="tell 2"), headers=headers)) for _ in range(2)
         )
@@ -147,10 +151,10 @@ def test_a_repeated_request_is_the_same_job(telling: Serving) -> None:
         assert status == "ALREADY_EXISTS" and "idempotency_conflict" in message
 
 
-def test_each_request_of_a_stream_has_its_own_idempotency_key(telling: Serving) -> None:
+def test_each_request_of_a_stream_has_its_own_idempotency_key(streaming_gateway: GatewayProcess) -> None:
     asked = [("a", 1), ("b", 2), ("", 3)]
     jobs: list[list[str]] = []
-    with asking(telling.grpc) as client:
+    with grpc_client(streaming_gateway.grpc) as client:
         for _ in range(2):
             stream, answers = Stream(client, headers={"idempotency-key": "grpc-stream"}), []
             for request_id, count in asked:

@@ -13,20 +13,22 @@ from typer.testing import CliRunner
 from stoop.cli.app import app
 from stoop.gateway.grpc.messages import GRPC_NAME
 from stoop.gateway.grpc.rpcs import RPCS, STREAM
-from tests.examples.conftest import Town
-from tests.gateway.conftest import GRPC, Begin
-from tests.gateway.grpc.asked import MODEL, SECONDS, Stream, asking, inputs, refused, tensor, text_of, triton
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import GRPC, StartGateway
+from tests.gateway.grpc.client import MODEL, SECONDS, Stream, grpc_client, inputs, refused, tensor, text_of, triton
 from tests.gateway.test_keys import keys
 from tests.support.authority import Authority
 
 PUBLIC = {"ServerLive", "ServerReady"}
 
 
-def test_only_the_public_rpcs_answer_without_a_key(teller: Town, begin: Begin, tmp_path: Path) -> None:
+def test_only_the_public_rpcs_answer_without_a_key(
+    streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path
+) -> None:
     file = tmp_path / "keys.json"
     secret = keys("new", "ann", "--file", str(file))
-    serving = begin(teller, "--keys", str(file), *GRPC)
-    with grpc.insecure_channel(serving.grpc) as channel:
+    gateway = start_gateway(streaming_deployment, "--keys", str(file), *GRPC)
+    with grpc.insecure_channel(gateway.grpc) as channel:
         for rpc in (*RPCS, STREAM):
             for given in (None, "Bearer", f"Bearer {secret}x"):
                 metadata = None if given is None else (("authorization", given),)
@@ -38,16 +40,16 @@ def test_only_the_public_rpcs_answer_without_a_key(teller: Town, begin: Begin, t
                 assert call.code().name == expected, (rpc.name, given)
                 assert rpc.name in PUBLIC or "give an API key" in call.details() or given is not None
     assert {rpc.name for rpc in RPCS if rpc.scope is None} == PUBLIC
-    with asking(serving.grpc) as client:
+    with grpc_client(gateway.grpc) as client:
         answered = client.infer(
             MODEL, inputs("query", question="tell 1"), headers={"authorization": f"Bearer {secret}"}
         )
         assert text_of(answered)["answer"] == "word-0"
-    assert secret not in serving.log
+    assert secret not in gateway.log
 
 
 def test_a_key_opens_its_own_lanes_and_models_and_its_tenant_goes_along(
-    teller: Town, begin: Begin, tmp_path: Path
+    streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     path = ("--file", str(tmp_path / "keys.json"))
     ann, bob, meter = (
@@ -58,11 +60,11 @@ def test_a_key_opens_its_own_lanes_and_models_and_its_tenant_goes_along(
             ("meter", "--scopes", "metrics"),
         )
     )
-    serving = begin(teller, "--keys", path[1], *GRPC)
+    gateway = start_gateway(streaming_deployment, "--keys", path[1], *GRPC)
     asked = inputs("query", question="tell 1")
-    with asking(serving.grpc) as client:
+    with grpc_client(gateway.grpc) as client:
         client.infer(MODEL, asked, headers=ann)
-        line = next(line for line in serving.lines if line.get("route") == "ModelInfer")
+        line = next(line for line in gateway.lines if line.get("route") == "ModelInfer")
         assert (line["key"], line["tenant"], line["lane"], line["status"]) == ("ann", "a", "bulk", "OK")
         for headers, given, expected in (
             (ann, [*asked, tensor("LANE", "interactive")], "lane_forbidden"),
@@ -83,12 +85,14 @@ def test_a_key_opens_its_own_lanes_and_models_and_its_tenant_goes_along(
             stream.next()
 
 
-def test_limits_are_reported_with_the_time_to_wait(teller: Town, begin: Begin, tmp_path: Path) -> None:
+def test_limits_are_reported_with_the_time_to_wait(
+    streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path
+) -> None:
     file = tmp_path / "keys.json"
     secret = keys("new", "ann", "--tenant", tmp_path.name, "--requests-per-minute", "2", "--file", str(file))
-    serving = begin(teller, "--keys", str(file), *GRPC)
+    gateway = start_gateway(streaming_deployment, "--keys", str(file), *GRPC)
     headers = {"authorization": f"Bearer {secret}"}
-    with asking(serving.grpc) as client, grpc.insecure_channel(serving.grpc) as channel:
+    with grpc_client(gateway.grpc) as client, grpc.insecure_channel(gateway.grpc) as channel:
         stream = Stream(client, headers=headers)
         stream.ask(inputs("query", question="tell 1"))
         assert stream.until_final()
@@ -106,48 +110,52 @@ def test_limits_are_reported_with_the_time_to_wait(teller: Town, begin: Begin, t
         assert client.is_server_live(), "public calls have no limit"
 
 
-def test_the_key_is_checked_before_a_message_is_read(teller: Town, begin: Begin, tmp_path: Path) -> None:
+def test_the_key_is_checked_before_a_message_is_read(
+    streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path
+) -> None:
     """The callers send no message, and do not end their streams."""
     file = tmp_path / "keys.json"
     keys("new", "ann", "--file", str(file))
-    serving = begin(teller, "--keys", str(file), *GRPC)
+    gateway = start_gateway(streaming_deployment, "--keys", str(file), *GRPC)
     silent = threading.Event()
 
     def nothing() -> Iterator[bytes]:
         silent.wait(SECONDS)
         yield from ()
 
-    with grpc.insecure_channel(serving.grpc) as channel:
+    with grpc.insecure_channel(gateway.grpc) as channel:
         for rpc in RPCS:
             call = channel.stream_unary(f"/{GRPC_NAME}/{rpc.name}").future(nothing())
             assert call.code().name == ("OK" if rpc.name in PUBLIC else "UNAUTHENTICATED"), rpc.name
         silent.set()
 
 
-def test_a_call_without_a_message_is_refused(teller: Town, begin: Begin) -> None:
-    serving = begin(teller, "--open", *GRPC)
-    with grpc.insecure_channel(serving.grpc) as channel:
+def test_a_call_without_a_message_is_refused(streaming_deployment: Deployment, start_gateway: StartGateway) -> None:
+    gateway = start_gateway(streaming_deployment, "--open", *GRPC)
+    with grpc.insecure_channel(gateway.grpc) as channel:
         call = channel.stream_unary(f"/{GRPC_NAME}/ModelInfer").future(iter(()))
         assert call.code().name == "INVALID_ARGUMENT" and "has no message" in call.details()
 
 
-def test_a_message_is_bounded(teller: Town, begin: Begin) -> None:
-    serving = begin(teller, "--open", "--max-json-bytes", "2000", *GRPC)
-    with asking(serving.grpc) as client:
+def test_a_message_is_bounded(streaming_deployment: Deployment, start_gateway: StartGateway) -> None:
+    gateway = start_gateway(streaming_deployment, "--open", "--max-json-bytes", "2000", *GRPC)
+    with grpc_client(gateway.grpc) as client:
         assert refused(client.infer, MODEL, inputs("query", question="x" * 3000))[0] == "RESOURCE_EXHAUSTED"
         assert text_of(client.infer(MODEL, inputs("query", question="tell 1")))["answer"] == "word-0"
-    assert "Traceback" not in serving.log
+    assert "Traceback" not in gateway.log
 
 
-def test_tls(teller: Town, begin: Begin, tmp_path: Path) -> None:
+def test_tls(streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     authority.server("localhost")
     both = str(tmp_path / "localhost.pem")
-    serving = begin(teller, "--open", "--grpc-certificate", both, "--grpc-key", both, "--grpc", "localhost:0")
-    with asking(serving.grpc, ssl=True, root_certificates=str(authority.certificate)) as client:
+    gateway = start_gateway(
+        streaming_deployment, "--open", "--grpc-certificate", both, "--grpc-key", both, "--grpc", "localhost:0"
+    )
+    with grpc_client(gateway.grpc, ssl=True, root_certificates=str(authority.certificate)) as client:
         assert client.is_server_ready()
         assert text_of(client.infer(MODEL, inputs("query", question="tell 2")))["answer"] == "word-0 word-1"
-    with triton.InferenceServerClient(serving.grpc) as client:
+    with triton.InferenceServerClient(gateway.grpc) as client:
         assert refused(client.is_server_live, client_timeout=SECONDS)[0] == "UNAVAILABLE"
 
 

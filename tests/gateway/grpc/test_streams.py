@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import GRPC, SECONDS, Begin, Serving, running_jobs
-from tests.gateway.grpc.asked import MODEL, Stream, asking, inputs, streaming, text_of
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import GRPC, SECONDS, GatewayProcess, StartGateway, running_jobs
+from tests.gateway.grpc.client import MODEL, Stream, grpc_client, inputs, streaming, text_of
 
 MANY = 64
 
@@ -25,8 +25,8 @@ def until(reached: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def running(town: Town) -> list[str]:
-    return asyncio.run(running_jobs(town))
+def running(deployment: Deployment) -> list[str]:
+    return asyncio.run(running_jobs(deployment))
 
 
 def query(question: str) -> list[object]:
@@ -34,10 +34,10 @@ def query(question: str) -> list[object]:
 
 
 @pytest.mark.timeout(120)
-def test_many_streams_at_once(telling: Serving, gate: Path) -> None:
+def test_many_streams_at_once(streaming_gateway: GatewayProcess, gate: Path) -> None:
     answer = "".join(words(6))
     with contextlib.ExitStack() as stack:
-        streams = [stack.enter_context(streaming(telling.grpc)) for _ in range(MANY)]
+        streams = [stack.enter_context(streaming(streaming_gateway.grpc)) for _ in range(MANY)]
         for index, stream in enumerate(streams):
             stream.ask(query(f"tell 6 until {gate}"), str(index))
         gate.touch()
@@ -49,9 +49,9 @@ def test_many_streams_at_once(telling: Serving, gate: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_many_requests_on_one_stream(telling: Serving, gate: Path) -> None:
+def test_many_requests_on_one_stream(streaming_gateway: GatewayProcess, gate: Path) -> None:
     chunks: dict[str, str] = {str(index): "" for index in range(MANY)}
-    with streaming(telling.grpc) as stream:
+    with streaming(streaming_gateway.grpc) as stream:
         for each in chunks:
             stream.ask(query(f"tell 6 until {gate}"), each)
         gate.touch()
@@ -63,25 +63,27 @@ def test_many_requests_on_one_stream(telling: Serving, gate: Path) -> None:
     assert set(chunks.values()) == {"".join(words(6))}
 
 
-def test_a_caller_that_leaves_cancels_its_jobs(teller: Town, telling: Serving, gate: Path) -> None:
+def test_a_caller_that_leaves_cancels_its_jobs(
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, gate: Path
+) -> None:
     """The jobs wait for a gate that stays shut: only a cancel ends them."""
-    with asking(telling.grpc) as client:
+    with grpc_client(streaming_gateway.grpc) as client:
         stream = Stream(client)
         for each in "abc":
             stream.ask(query(f"tell 4 until {gate}"), each)
-        until(lambda: len(running(teller)) == 3)
+        until(lambda: len(running(streaming_deployment)) == 3)
         client.stop_stream(cancel_requests=True)
-        until(lambda: not running(teller))
+        until(lambda: not running(streaming_deployment))
         call = client.async_infer(MODEL, inputs("query", question=f"tell 4 until {gate}"), lambda result, error: None)
-        until(lambda: running(teller))
+        until(lambda: running(streaming_deployment))
         call.cancel()
-        until(lambda: not running(teller))
-    assert {"CANCELLED"} <= {line["status"] for line in telling.lines if line.get("method") == "gRPC"}
+        until(lambda: not running(streaming_deployment))
+    assert {"CANCELLED"} <= {line["status"] for line in streaming_gateway.lines if line.get("method") == "gRPC"}
 
 
 LEAVING = """
 import os, signal, sys
-from tests.gateway.grpc.asked import inputs, streaming
+from tests.gateway.grpc.client import inputs, streaming
 with streaming(sys.argv[1]) as stream:
     stream.ask(inputs("query", question=sys.argv[2], stream=True))
     stream.next()
@@ -89,26 +91,28 @@ with streaming(sys.argv[1]) as stream:
 """
 
 
-def test_a_dropped_connection_cancels_its_job(teller: Town, telling: Serving, gate: Path) -> None:
-    command = [sys.executable, "-c", LEAVING, telling.grpc, f"tell 4 until {gate}"]
-    left = subprocess.run(command, env=teller.variables, timeout=SECONDS)
+def test_a_dropped_connection_cancels_its_job(
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, gate: Path
+) -> None:
+    command = [sys.executable, "-c", LEAVING, streaming_gateway.grpc, f"tell 4 until {gate}"]
+    left = subprocess.run(command, env=streaming_deployment.variables, timeout=SECONDS)
     assert left.returncode == -signal.SIGKILL, "it died after the first piece"
-    until(lambda: not running(teller))
+    until(lambda: not running(streaming_deployment))
 
 
-def end(serving: Serving) -> subprocess.Popen[bytes]:
-    process = serving.server.process
+def end(gateway: GatewayProcess) -> subprocess.Popen[bytes]:
+    process = gateway.server.process
     assert process is not None
     process.send_signal(signal.SIGTERM)
     return process
 
 
 def test_a_stopping_gateway_finishes_its_answers_and_closes_streams_with_a_reason(
-    teller: Town, begin: Begin, gate: Path
+    streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path
 ) -> None:
     """It has more than time enough, and ends once its last answer is out."""
-    serving = begin(teller, "--open", "--drain-seconds", str(2 * SECONDS), *GRPC)
-    with asking(serving.grpc) as client, streaming(serving.grpc) as stream, streaming(serving.grpc) as idle:
+    gateway = start_gateway(streaming_deployment, "--open", "--drain-seconds", str(2 * SECONDS), *GRPC)
+    with grpc_client(gateway.grpc) as client, streaming(gateway.grpc) as stream, streaming(gateway.grpc) as idle:
         idle.ask(query("tell 1"))
         idle.until_final()
         stream.ask(query(f"tell 4 until {gate}"))
@@ -116,8 +120,8 @@ def test_a_stopping_gateway_finishes_its_answers_and_closes_streams_with_a_reaso
         answers: list[tuple[object, object]] = []
         asked = inputs("query", question=f"tell 2 until {gate}")
         answer = client.async_infer(MODEL, asked, lambda result, error: answers.append((result, error)))
-        until(lambda: len(running(teller)) == 2)
-        process = end(serving)
+        until(lambda: len(running(streaming_deployment)) == 2)
+        process = end(gateway)
         with pytest.raises(Exception, match=r"UNAVAILABLE.*server_shutting_down"):
             idle.next()
         gate.touch()
@@ -130,15 +134,17 @@ def test_a_stopping_gateway_finishes_its_answers_and_closes_streams_with_a_reaso
         assert process.wait(SECONDS) == 0
 
 
-def test_a_stopping_gateway_ends_answers_that_take_too_long(teller: Town, begin: Begin, gate: Path) -> None:
+def test_a_stopping_gateway_ends_answers_that_take_too_long(
+    streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path
+) -> None:
     """The gate stays shut."""
-    serving = begin(teller, "--open", "--drain-seconds", "2", *GRPC)
-    with streaming(serving.grpc) as stream:
+    gateway = start_gateway(streaming_deployment, "--open", "--drain-seconds", "2", *GRPC)
+    with streaming(gateway.grpc) as stream:
         stream.ask(query(f"tell 4 until {gate}"))
         assert stream.next()[1]["chunk"].startswith(words(4)[0])
-        process = end(serving)
+        process = end(gateway)
         with pytest.raises(Exception, match="server_shutting_down"):
             while stream.next():
                 pass
         assert process.wait(SECONDS) == 0
-    until(lambda: not running(teller))
+    until(lambda: not running(streaming_deployment))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Serving
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import SECONDS, GatewayProcess
 from tests.gateway.pages.conftest import Browsing
 
 expect = pytest.importorskip("playwright.async_api").expect
@@ -14,7 +14,7 @@ expect.set_options(timeout=20_000)
 
 
 async def test_a_chat_goes_on_through_pictures_a_stop_and_a_reload(
-    telling: Serving, gate: Path, browsing: Browsing
+    streaming_gateway: GatewayProcess, gate: Path, browsing: Browsing
 ) -> None:
     async with asyncio.timeout(SECONDS), browsing() as page:
         answer, thread = page.locator("#answer"), page.locator("#thread li")
@@ -23,7 +23,7 @@ async def test_a_chat_goes_on_through_pictures_a_stop_and_a_reload(
             await page.get_by_label("Message").fill(text)
             await page.get_by_label("Message").press("Enter")
 
-        await page.goto(telling.address)
+        await page.goto(streaming_gateway.address)
         await page.get_by_text("chat", exact=True).click()
         await page.get_by_role("button", name="Webcam").click()
         await expect(page.locator("#webcam-video")).not_to_have_js_property("videoWidth", 0)

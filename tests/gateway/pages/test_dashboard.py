@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 
 from stoop.demo.child_server import ChildServer
 from stoop_schemas import names
-from tests.examples.conftest import Town
-from tests.gateway.conftest import SECONDS, Begin, Serving, asking
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import SECONDS, GatewayProcess, StartGateway, http_client
 from tests.gateway.pages.conftest import Browsing
 from tests.gateway.test_keys import keys
 
@@ -43,17 +43,17 @@ async def bury(redis: Any, count: int, message: str, question: str = "hello", **
 
 
 async def test_dead_letters_are_grouped_redriven_and_answered(
-    teller: Town, telling: Serving, browsing: Browsing
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, browsing: Browsing
 ) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        Redis.from_url(teller.redis_url, protocol=2) as redis,
-        asking(telling) as http,
+        Redis.from_url(streaming_deployment.redis_url, protocol=2) as redis,
+        http_client(streaming_gateway) as http,
         browsing() as page,
     ):
         lost = await bury(redis, 2, "s3://photos/{0}.jpg timed out after {0} s")
         await bury(redis, 3, HOSTILE + " {0}", question=HOSTILE)
-        await page.goto(f"{telling.address}/dashboard")
+        await page.goto(f"{streaming_gateway.address}/dashboard")
         causes = page.locator("#causes li")
         await expect(causes).to_have_count(2)
         assert HOSTILE.partition("=")[0] in await causes.first.inner_text(), "the most frequent cause, as text"
@@ -80,20 +80,20 @@ async def test_dead_letters_are_grouped_redriven_and_answered(
 
 
 async def test_dead_letters_are_searched_and_purged_by_the_search(
-    mortal: tuple[Town, ChildServer], begin: Begin, browsing: Browsing
+    killable_worker: tuple[Deployment, ChildServer], start_gateway: StartGateway, browsing: Browsing
 ) -> None:
-    town, _ = mortal
-    serving = begin(town, "--open")
+    deployment, _ = killable_worker
+    gateway = start_gateway(deployment, "--open")
     async with (
         asyncio.timeout(SECONDS),
-        Redis.from_url(town.redis_url, protocol=2) as redis,
-        asking(serving) as http,
+        Redis.from_url(deployment.redis_url, protocol=2) as redis,
+        http_client(gateway) as http,
         browsing() as page,
     ):
         [late, *_] = await bury(redis, 60, "s3://photos/{0}.jpg timed out", lane="bulk", tenant="acme")
         await bury(redis, 2, "s3://photos/{0}.jpg timed out", tenant="other")
         await bury(redis, 3, HOSTILE)
-        await page.goto(f"{serving.address}/dashboard")
+        await page.goto(f"{gateway.address}/dashboard")
         rows, found = page.locator("#letters tr"), page.get_by_label("Search in dead letters")
 
         async def search(text: str) -> None:
@@ -119,16 +119,16 @@ async def test_dead_letters_are_searched_and_purged_by_the_search(
 
 
 async def test_a_lane_is_paused_from_the_keyboard_and_its_jobs_shown(
-    teller: Town, telling: Serving, browsing: Browsing
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, browsing: Browsing
 ) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        Redis.from_url(teller.redis_url, protocol=2) as redis,
-        asking(telling) as http,
+        Redis.from_url(streaming_deployment.redis_url, protocol=2) as redis,
+        http_client(streaming_gateway) as http,
         browsing() as page,
     ):
         await redis.zadd(names.delayed(), {"late": 4e12})
-        await page.goto(f"{telling.address}/dashboard")
+        await page.goto(f"{streaming_gateway.address}/dashboard")
         await expect(page.locator("#held tr")).to_contain_text("late")
         await redis.zrem(names.delayed(), "late")
         await expect(page.locator("#held-card")).to_be_hidden()
@@ -148,21 +148,23 @@ async def test_a_lane_is_paused_from_the_keyboard_and_its_jobs_shown(
         await expect(page.locator("#workers tr")).to_have_count(1)
 
 
-async def test_only_operators_change_the_queue(teller: Town, begin: Begin, tmp_path: Path, browsing: Browsing) -> None:
+async def test_only_operators_change_the_queue(
+    streaming_deployment: Deployment, start_gateway: StartGateway, tmp_path: Path, browsing: Browsing
+) -> None:
     file = tmp_path / "keys.json"
     viewer = keys("new", "viewer", "--scopes", "metrics", "--file", str(file))
     caller = keys("new", "caller", "--file", str(file))
-    serving = begin(teller, "--keys", str(file))
+    gateway = start_gateway(streaming_deployment, "--keys", str(file))
     changes = ("/v1/dead/redrive", "/v1/dead/purge", "/v1/queue/lanes/bulk/pause", "/v1/queue/lanes/bulk/resume")
     async with asyncio.timeout(SECONDS), browsing("401") as page:
         for key, status in ((viewer, 200), (caller, 403)):
-            async with asking(serving, key) as http:
+            async with http_client(gateway, key) as http:
                 for path in changes:
                     assert (await http.post(path, json={"all": True})).status_code == 403
                 for path in ("/v1/dead", "/v1/jobs/1/record"):
                     assert (await http.get(path)).status_code == 403
                 assert (await http.get("/v1/queue")).status_code == status
-        await page.goto(f"{serving.address}/dashboard")
+        await page.goto(f"{gateway.address}/dashboard")
         await page.locator("#key").fill(viewer)
         await page.get_by_role("button", name="Use this key").click()
         await expect(page.locator("#live")).to_have_text("Live")
@@ -170,11 +172,13 @@ async def test_only_operators_change_the_queue(teller: Town, begin: Begin, tmp_p
         await expect(page.get_by_role("button", name="Pause bulk")).to_have_count(0)
 
 
-async def test_many_viewers_cost_one_look_a_second(teller: Town, telling: Serving) -> None:
+async def test_many_viewers_cost_one_look_a_second(
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess
+) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        Redis.from_url(teller.redis_url, protocol=2) as redis,
-        asking(telling) as http,
+        Redis.from_url(streaming_deployment.redis_url, protocol=2) as redis,
+        http_client(streaming_gateway) as http,
         asyncio.TaskGroup() as viewers,
     ):
         seen: list[int] = []
@@ -186,7 +190,7 @@ async def test_many_viewers_cost_one_look_a_second(teller: Town, telling: Servin
 
         for _ in range(100):
             viewers.create_task(view())
-    async with Redis.from_url(teller.redis_url, protocol=2) as redis:
+    async with Redis.from_url(streaming_deployment.redis_url, protocol=2) as redis:
         assert len(seen) == 300
         assert await looks(redis) - before <= len(set(seen)) + 2, "one look for all viewers together"
 
@@ -207,11 +211,13 @@ async def looks(redis: Any) -> int:
     return int(calls.get("cmdstat_hlen", {}).get("calls", 0))
 
 
-async def test_ten_thousand_letters_are_grouped_by_one_call(teller: Town, telling: Serving) -> None:
+async def test_ten_thousand_letters_are_grouped_by_one_call(
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess
+) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        Redis.from_url(teller.redis_url, protocol=2) as redis,
-        asking(telling) as http,
+        Redis.from_url(streaming_deployment.redis_url, protocol=2) as redis,
+        http_client(streaming_gateway) as http,
     ):
         await redis.delete(names.dead())
         await bury(redis, 10_000, "s3://photos/{0}.jpg timed out")

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Begin, asking
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import SECONDS, StartGateway, http_client
 from tests.gateway.pages.conftest import Browsing
 from tests.support.lossy_network import lossy_network
 
@@ -51,15 +51,15 @@ async def elsewhere() -> AsyncIterator[str]:
 
 
 async def test_a_plain_page_of_another_origin_follows_a_job_through_a_cut_connection(
-    teller: Town, begin: Begin, gate: Path, browsing: Browsing
+    streaming_deployment: Deployment, start_gateway: StartGateway, gate: Path, browsing: Browsing
 ) -> None:
     async with asyncio.timeout(SECONDS), contextlib.AsyncExitStack() as stack:
         origin = await stack.enter_async_context(elsewhere())
-        serving = begin(teller, "--open", "--cors-origins", origin)
-        parts = urlsplit(serving.address)
+        gateway = start_gateway(streaming_deployment, "--open", "--cors-origins", origin)
+        parts = urlsplit(gateway.address)
         assert parts.hostname and parts.port
         network = await stack.enter_async_context(lossy_network(parts.hostname, parts.port))
-        http = await stack.enter_async_context(asking(serving))
+        http = await stack.enter_async_context(http_client(gateway))
         # the browser writes about the connection that was cut
         page: Any = await stack.enter_async_context(browsing("ERR_"))
         job = {"skill": "query", "question": f"tell 40 until {gate}"}
@@ -79,12 +79,14 @@ async def test_a_plain_page_of_another_origin_follows_a_job_through_a_cut_connec
         await page.wait_for_function(_CLOSED)
 
 
-async def test_a_page_of_another_origin_can_read_nothing(teller: Town, begin: Begin, browsing: Browsing) -> None:
+async def test_a_page_of_another_origin_can_read_nothing(
+    streaming_deployment: Deployment, start_gateway: StartGateway, browsing: Browsing
+) -> None:
     async with asyncio.timeout(SECONDS), elsewhere() as origin, browsing("CORS policy", "ERR_FAILED") as page:
-        serving = begin(teller, "--open", "--cors-origins", "https://app.example")
-        async with asking(serving) as http:
+        gateway = start_gateway(streaming_deployment, "--open", "--cors-origins", "https://app.example")
+        async with http_client(gateway) as http:
             job_id = (await http.post("/v1/jobs", json={"skill": "query", "question": "tell 3"})).json()["id"]
         await page.goto(origin)
-        await page.evaluate(_LISTEN, f"{serving.address}/v1/jobs/{job_id}/events")
+        await page.evaluate(_LISTEN, f"{gateway.address}/v1/jobs/{job_id}/events")
         await page.wait_for_function(_CLOSED)
         assert await page.evaluate("seen") == []

@@ -12,9 +12,9 @@ import pytest
 from stoop.demo.child_server import ChildServer
 from stoop.demo.pictures import Picture
 from tests.audio.sounds import encoded, tone
-from tests.examples.conftest import Town
-from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Begin, Serving
+from tests.examples.conftest import Deployment
+from tests.examples.streaming_child import words
+from tests.gateway.conftest import SECONDS, GatewayProcess, StartGateway
 from tests.gateway.pages.conftest import Browsing
 
 expect = pytest.importorskip("playwright.async_api").expect
@@ -27,12 +27,12 @@ async def upload(page: object, picture: Picture, name: str = "shapes.png") -> No
 
 
 async def test_a_box_lies_on_the_shape_at_any_size(
-    painter: tuple[Town, Picture, str], painting: Serving, browsing: Browsing
+    demo_deployment: tuple[Deployment, Picture, str], demo_gateway: GatewayProcess, browsing: Browsing
 ) -> None:
-    picture = painter[1]
+    picture = demo_deployment[1]
     shape = next(each for each in picture.shapes if picture.count(each.name) == 1)
     async with asyncio.timeout(SECONDS), browsing() as page:
-        await page.goto(painting.address)
+        await page.goto(demo_gateway.address)
         await upload(page, picture)
         await page.get_by_text("detect", exact=True).click()
         await page.get_by_label("Find every").fill(shape.name)
@@ -60,10 +60,12 @@ _PATH_BOX = """() => {
 }"""
 
 
-async def test_words_come_one_by_one_and_survive_a_reload(telling: Serving, gate: Path, browsing: Browsing) -> None:
+async def test_words_come_one_by_one_and_survive_a_reload(
+    streaming_gateway: GatewayProcess, gate: Path, browsing: Browsing
+) -> None:
     half, whole = "".join(words(40)[:20]), "".join(words(40))
     async with asyncio.timeout(SECONDS), browsing() as page:
-        await page.goto(telling.address)
+        await page.goto(streaming_gateway.address)
         await page.get_by_label("Question").fill(f"tell 40 until {gate}")
         await page.get_by_role("button", name="Ask").click()
         answer = page.locator("#answer")
@@ -90,13 +92,13 @@ _SEEN = """() => {
 
 
 async def test_a_killed_worker_leaves_no_wrong_word(
-    mortal: tuple[Town, ChildServer], begin: Begin, gate: Path, browsing: Browsing
+    killable_worker: tuple[Deployment, ChildServer], start_gateway: StartGateway, gate: Path, browsing: Browsing
 ) -> None:
-    town, worker = mortal
-    serving = begin(town, "--open")
+    deployment, worker = killable_worker
+    gateway = start_gateway(deployment, "--open")
     half, whole = "".join(words(4)[:2]), "".join(words(4))
     async with asyncio.timeout(SECONDS), browsing() as page:
-        await page.goto(serving.address)
+        await page.goto(gateway.address)
         await page.evaluate(_SEEN)
         await page.get_by_label("Question").fill(f"tell 4 until {gate}")
         await page.get_by_role("button", name="Ask").click()
@@ -107,7 +109,7 @@ async def test_a_killed_worker_leaves_no_wrong_word(
         await expect(page.locator("#answer")).to_have_text(whole)
         assert all(whole.startswith(text) for text in await page.evaluate("seen"))
         job = page.url.partition("#job=")[2]
-        await page.goto(f"{serving.address}/dashboard#job={job}")
+        await page.goto(f"{gateway.address}/dashboard#job={job}")
         timeline = page.locator("#job .timeline li")
         steps = ["Queued", "Attempt 1: claimed", "Attempt 1: worker lost", "Attempt 2: claimed", "First token", "Ended"]
         await expect(timeline).to_have_count(len(steps))
@@ -129,14 +131,14 @@ def test_the_pages_are_small(page: str) -> None:
 
 
 async def test_an_answer_and_a_file_name_stay_text(
-    painter: tuple[Town, Picture, str], telling: Serving, browsing: Browsing
+    demo_deployment: tuple[Deployment, Picture, str], streaming_gateway: GatewayProcess, browsing: Browsing
 ) -> None:
     hostile = "<img src=x onerror=\"document.title='hacked'\"><script>alert(1)</script>"
     async with asyncio.timeout(SECONDS), browsing() as page:
-        await page.goto(telling.address)
-        await upload(page, painter[1], name=f"{hostile}.png".replace("/", ""))
+        await page.goto(streaming_gateway.address)
+        await upload(page, demo_deployment[1], name=f"{hostile}.png".replace("/", ""))
         await page.get_by_role("button", name="No picture").click()
-        await upload(page, painter[1], name="<b>bold<i>.png")
+        await upload(page, demo_deployment[1], name="<b>bold<i>.png")
         assert await page.locator("#name").text_content() == "<b>bold<i>.png"
         await page.get_by_role("button", name="No picture").click()
         await page.get_by_label("Question").fill(hostile)
@@ -147,9 +149,11 @@ async def test_an_answer_and_a_file_name_stay_text(
         assert await page.locator("#answer *, #history script").count() == 0
 
 
-async def test_a_job_is_stopped_and_a_link_shows_it(telling: Serving, gate: Path, browsing: Browsing) -> None:
+async def test_a_job_is_stopped_and_a_link_shows_it(
+    streaming_gateway: GatewayProcess, gate: Path, browsing: Browsing
+) -> None:
     async with asyncio.timeout(SECONDS), browsing() as page:
-        await page.goto(telling.address)
+        await page.goto(streaming_gateway.address)
         await page.get_by_label("Question").fill("tell 3")
         await page.get_by_role("button", name="Ask").click()
         await expect(page.locator("#answer")).to_have_text("".join(words(3)))
@@ -167,29 +171,31 @@ async def test_a_job_is_stopped_and_a_link_shows_it(telling: Serving, gate: Path
         await expect(page.get_by_label("Question")).to_have_value("tell 3")
 
 
-async def test_the_pages_work_behind_a_path(telling: Serving, browsing: Browsing) -> None:
+async def test_the_pages_work_behind_a_path(streaming_gateway: GatewayProcess, browsing: Browsing) -> None:
     async with asyncio.timeout(SECONDS), browsing() as page:
         # as a proxy does that serves the gateway under a path of its own
         await page.route(
-            f"{telling.address}/models/vision/**",
+            f"{streaming_gateway.address}/models/vision/**",
             lambda route: route.continue_(url=route.request.url.replace("/models/vision/", "/")),
         )
-        await page.goto(f"{telling.address}/models/vision/")
+        await page.goto(f"{streaming_gateway.address}/models/vision/")
         await page.get_by_label("Question").fill("tell 3")
         await page.get_by_role("button", name="Ask").click()
         await expect(page.locator("#answer")).to_have_text("".join(words(3)))
         await page.get_by_role("link", name="Dashboard").click()
         await expect(page.locator("#live")).to_have_text("Live")
-        assert page.url == f"{telling.address}/models/vision/dashboard"
+        assert page.url == f"{streaming_gateway.address}/models/vision/dashboard"
 
 
-async def test_axe_finds_nothing(painter: tuple[Town, Picture, str], painting: Serving, browsing: Browsing) -> None:
+async def test_axe_finds_nothing(
+    demo_deployment: tuple[Deployment, Picture, str], demo_gateway: GatewayProcess, browsing: Browsing
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.async_playwright").Axe()
     for scheme in ("light", "dark"):
         # axe evaluates its own script, which the pages' policy would refuse
         async with asyncio.timeout(SECONDS), browsing(color_scheme=scheme, bypass_csp=True) as page:
-            await page.goto(painting.address)
-            await upload(page, painter[1])
+            await page.goto(demo_gateway.address)
+            await upload(page, demo_deployment[1])
             await page.get_by_role("button", name="Ask").click()
             await expect(page.locator("#metrics")).to_contain_text("tokens out")
             job = page.url.partition("#")[2]
@@ -199,16 +205,18 @@ async def test_axe_finds_nothing(painter: tuple[Town, Picture, str], painting: S
             await page.get_by_role("button", name="Send").click()
             await expect(page.locator("#metrics")).to_contain_text("tokens out")
             await check(axe, page)
-            await page.goto(f"{painting.address}/dashboard#{job}")
+            await page.goto(f"{demo_gateway.address}/dashboard#{job}")
             await expect(page.locator("#live")).to_have_text("Live")
             await page.get_by_text("Question, picture and answer").click()
             await check(axe, page)
 
 
-async def test_axe_finds_nothing_beside_a_recording(hearing: tuple[Town, Serving], browsing: Browsing) -> None:
+async def test_axe_finds_nothing_beside_a_recording(
+    speech_gateway: tuple[Deployment, GatewayProcess], browsing: Browsing
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.async_playwright").Axe()
     async with asyncio.timeout(SECONDS), browsing(bypass_csp=True) as page:
-        await page.goto(hearing[1].address)
+        await page.goto(speech_gateway[1].address)
         file = {"name": "tone.wav", "mimeType": "audio/wav", "buffer": encoded(tone(2.0))}
         await page.set_input_files("#sound-file", file)
         await page.get_by_role("button", name="Ask").click()

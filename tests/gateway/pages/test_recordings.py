@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.audio.sounds import encoded, tone
-from tests.examples.conftest import Town
-from tests.gateway.conftest import SECONDS, Serving, asking
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import SECONDS, GatewayProcess, http_client
 from tests.gateway.pages.conftest import Browsing
 from tests.gateway.pages.test_snippets import copied, run
 
@@ -30,11 +30,11 @@ async def choose(page: Any, content: bytes, name: str, kind: str) -> None:
 
 
 async def test_segments_come_one_by_one_and_survive_a_reload(
-    hearing: tuple[Town, Serving], gate: Path, browsing: Browsing
+    speech_gateway: tuple[Deployment, GatewayProcess], gate: Path, browsing: Browsing
 ) -> None:
     async with asyncio.timeout(SECONDS), browsing() as page:
         answer, segments = page.locator("#answer"), page.locator("#segments li")
-        await page.goto(hearing[1].address)
+        await page.goto(speech_gateway[1].address)
         await expect(page.get_by_role("radio")).to_have_count(2)  # transcribe and translate, as no other worker lives
         await choose(page, LONG, "<b>tones.wav", "audio/wav")
         await expect(page.locator("#sound-name")).to_have_text("<b>tones.wav")
@@ -60,12 +60,12 @@ async def test_segments_come_one_by_one_and_survive_a_reload(
 
 
 async def test_a_recording_is_dropped_and_the_copied_snippet_runs(
-    hearing: tuple[Town, Serving], browsing: Browsing, tmp_path: Path
+    speech_gateway: tuple[Deployment, GatewayProcess], browsing: Browsing, tmp_path: Path
 ) -> None:
     permissions = ["clipboard-read", "clipboard-write"]
     (tmp_path / "a tone.flac").write_bytes(SHORT)
     async with asyncio.timeout(SECONDS), browsing(permissions=permissions) as page:
-        await page.goto(hearing[1].address)
+        await page.goto(speech_gateway[1].address)
         await expect(page.get_by_role("radio")).to_have_count(2)
         await page.get_by_role("button", name="Ask").click()
         await expect(page.locator("#error")).to_have_text("Give a recording first.")
@@ -74,13 +74,13 @@ async def test_a_recording_is_dropped_and_the_copied_snippet_runs(
         await page.get_by_role("button", name="Ask").click()
         await expect(page.locator("#metrics")).to_contain_text("tokens out")
         await expect(page.locator("#answer")).to_have_text(FIRST)
-        by_stoop = await run(hearing[0], sys.executable, "-c", await copied(page, "Python"))
+        by_stoop = await run(speech_gateway[0], sys.executable, "-c", await copied(page, "Python"))
         assert ast.literal_eval(by_stoop)["transcript"]["text"] == FIRST
-        by_openai = await run(hearing[0], sys.executable, "-c", await copied(page, "OpenAI"), folder=tmp_path)
+        by_openai = await run(speech_gateway[0], sys.executable, "-c", await copied(page, "OpenAI"), folder=tmp_path)
         assert by_openai == FIRST + "\n"
         curl = await copied(page, "curl")
         if shutil.which("curl"):
-            assert FIRST in await run(hearing[0], "bash", "-c", curl, folder=tmp_path)
+            assert FIRST in await run(speech_gateway[0], "bash", "-c", curl, folder=tmp_path)
         # a file that is no recording is refused, and the recording stays
         await page.evaluate(_DROP, [[1], "notes.txt", "text/plain"])
         await expect(page.locator("#sound-error")).to_contain_text("notes.txt")
@@ -94,15 +94,19 @@ _DROP = """([bytes, name, type]) => {
 }"""
 
 
-async def test_pages_of_other_workers_offer_no_transcripts(telling: Serving, browsing: Browsing) -> None:
+async def test_pages_of_other_workers_offer_no_transcripts(
+    streaming_gateway: GatewayProcess, browsing: Browsing
+) -> None:
     async with asyncio.timeout(SECONDS), browsing() as page:
-        await page.goto(telling.address)
+        await page.goto(streaming_gateway.address)
         await expect(page.get_by_role("radio", name="chat")).to_be_visible()
         assert await page.get_by_text("transcribe", exact=True).count() == 0
 
 
-async def test_a_recording_is_uploaded_or_named_and_nothing_else(hearing: tuple[Town, Serving]) -> None:
-    async with asyncio.timeout(SECONDS), asking(hearing[1]) as http:
+async def test_a_recording_is_uploaded_or_named_and_nothing_else(
+    speech_gateway: tuple[Deployment, GatewayProcess],
+) -> None:
+    async with asyncio.timeout(SECONDS), http_client(speech_gateway[1]) as http:
         refused = await http.post("/v1/recordings", content=SHORT, headers={"content-type": "text/plain"})
         assert refused.status_code == 415
         for path in ("/etc/passwd", "../secret.wav", "file:///etc/passwd", "http://example.com/a.wav"):

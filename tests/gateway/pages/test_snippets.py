@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.examples.conftest import Town
-from tests.gateway.conftest import SECONDS, Serving
+from tests.examples.conftest import Deployment
+from tests.gateway.conftest import SECONDS, GatewayProcess
 from tests.gateway.pages.conftest import Browsing
 
 expect = pytest.importorskip("playwright.async_api").expect
@@ -21,12 +21,12 @@ expect.set_options(timeout=20_000)
 ODD = """it's "odd": $HOME `id` \\n {braces} ünï"""
 
 
-async def run(town: Town, *command: str, folder: Path | None = None) -> str:
+async def run(deployment: Deployment, *command: str, folder: Path | None = None) -> str:
     """Run a program in a folder as a user of this gateway; return its output."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
-        env={**town.variables, "STOOP_API_KEY": "any", "NO_PROXY": "*"},
+        env={**deployment.variables, "STOOP_API_KEY": "any", "NO_PROXY": "*"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -43,20 +43,22 @@ async def copied(page: Any, name: str) -> str:
     return str(text)
 
 
-async def test_the_copied_snippets_run(teller: Town, telling: Serving, browsing: Browsing) -> None:
+async def test_the_copied_snippets_run(
+    streaming_deployment: Deployment, streaming_gateway: GatewayProcess, browsing: Browsing
+) -> None:
     permissions = ["clipboard-read", "clipboard-write"]
     async with asyncio.timeout(SECONDS), browsing(permissions=permissions) as page:
-        await page.goto(telling.address)
+        await page.goto(streaming_gateway.address)
         await page.get_by_label("Question").fill(ODD)
         await page.get_by_role("button", name="Ask").click()
         await expect(page.locator("#answer")).to_have_text(ODD)
         curl = await copied(page, "curl")
         assert json.loads(shlex.split(curl)[-1]) == {"question": ODD}
         if shutil.which("curl"):
-            assert json.loads(await run(teller, "bash", "-c", curl))["answer"] == ODD
-        by_stoop = await run(teller, sys.executable, "-c", await copied(page, "Python"))
+            assert json.loads(await run(streaming_deployment, "bash", "-c", curl))["answer"] == ODD
+        by_stoop = await run(streaming_deployment, sys.executable, "-c", await copied(page, "Python"))
         assert ast.literal_eval(by_stoop) == {"answer": ODD}
-        by_openai = await run(teller, sys.executable, "-c", await copied(page, "OpenAI"))
+        by_openai = await run(streaming_deployment, sys.executable, "-c", await copied(page, "OpenAI"))
         assert by_openai.removesuffix("\n") == ODD
         program, command, stream, _, field, job = shlex.split(await copied(page, "redis-cli"))
         assert (program, command, stream, field) == ("redis-cli", "XADD", "stoop:{0}:jobs:interactive", "j")

@@ -48,7 +48,7 @@ async def each_of(recordings: Sequence[Recording]) -> AsyncIterator[Recording]:
         yield each
 
 
-class Speaker:
+class ScriptedSpeechEngine:
     """An engine that answers each window by `answer`, and keeps the requests."""
 
     def __init__(self, answer: Answer, reason: FinishReason = FinishReason.STOP) -> None:
@@ -98,57 +98,57 @@ class Speaker:
 
 
 async def test_windows_follow_each_other_with_offsets_and_the_last_is_short() -> None:
-    speaker = Speaker(lambda request: SPOKEN)
-    found = await speaker.hear(65.0)
-    assert speaker.starts == [0, 3000, 6000]
-    assert [request.media[0].content for request in speaker.requests] == [3000, 3000, 500]  # type: ignore[union-attr]
+    engine = ScriptedSpeechEngine(lambda request: SPOKEN)
+    found = await engine.hear(65.0)
+    assert engine.starts == [0, 3000, 6000]
+    assert [request.media[0].content for request in engine.requests] == [3000, 3000, 500]  # type: ignore[union-attr]
     assert [(each.segment.start, each.segment.end, each.seek) for each in found.passages] == [
         (0.0, 2.0, 0),
         (30.0, 32.0, 3000),
         (60.0, 62.0, 6000),
     ]
     assert (found.text, found.language, found.duration) == ("Hallo. Hallo. Hallo.", "de", 65.0)
-    assert speaker.passages == list(found.passages)
+    assert engine.passages == list(found.passages)
     assert (found.usage.output_tokens, found.usage.decode_time_ms, found.usage.ttft_ms) == (15, 9.0, 4.0)
 
 
 async def test_the_next_window_begins_at_the_models_last_timestamp() -> None:
     advances = iter((12.34, 0.0, 30.0))
-    speaker = Speaker(lambda request: replace(SPOKEN, advance=next(advances)))
-    await speaker.hear(60.0)
-    assert speaker.starts == [0, 1234, 4234], "no advance at all would be an endless loop"
+    engine = ScriptedSpeechEngine(lambda request: replace(SPOKEN, advance=next(advances)))
+    await engine.hear(60.0)
+    assert engine.starts == [0, 1234, 4234], "no advance at all would be an endless loop"
 
 
 async def test_a_confusing_recording_costs_a_window_every_half_second_at_most() -> None:
-    speaker = Speaker(lambda request: replace(SPOKEN, advance=0.02))
-    await speaker.hear(3.0)
-    assert speaker.starts == [0, 50, 100, 150, 200, 250]
+    engine = ScriptedSpeechEngine(lambda request: replace(SPOKEN, advance=0.02))
+    await engine.hear(3.0)
+    assert engine.starts == [0, 50, 100, 150, 200, 250]
 
 
 async def test_no_time_is_beyond_the_end_of_the_recording() -> None:
-    speaker = Speaker(lambda request: replace(SPOKEN, segments=(Segment(0.5, 30.0, " Hallo.", (7,)),)))
-    found = await speaker.hear(4.5)
+    engine = ScriptedSpeechEngine(lambda request: replace(SPOKEN, segments=(Segment(0.5, 30.0, " Hallo.", (7,)),)))
+    found = await engine.hear(4.5)
     assert [(each.segment.start, each.segment.end) for each in found.passages] == [(0.5, 4.5)]
 
 
 async def test_a_segment_after_the_end_is_dropped_unless_it_holds_all_words() -> None:
     late = (Segment(1.0, 2.0, " Ja.", (1,)), Segment(4.5, 6.0, " Nein.", (2,)), Segment(7.0, 9.0, " Danke.", (3,)))
-    speaker = Speaker(lambda request: replace(SPOKEN, segments=late))
-    assert [each.segment.text for each in (await speaker.hear(4.5)).passages] == [" Ja."]
-    found = await speaker.hear(0.5)
+    engine = ScriptedSpeechEngine(lambda request: replace(SPOKEN, segments=late))
+    assert [each.segment.text for each in (await engine.hear(4.5)).passages] == [" Ja."]
+    found = await engine.hear(0.5)
     [only] = found.passages
     assert (only.segment.start, only.segment.end, only.segment.text) == (0.0, 0.5, " Ja.")
 
 
 async def test_no_segment_of_a_part_reaches_over_its_end() -> None:
-    speaker = Speaker(lambda request: replace(SPOKEN, segments=(Segment(0.0, 30.0, " Hallo.", (7,)),)))
-    found = await speaker.hear_spans([(1.0, 5.0), (20.0, 24.0)])
+    engine = ScriptedSpeechEngine(lambda request: replace(SPOKEN, segments=(Segment(0.0, 30.0, " Hallo.", (7,)),)))
+    found = await engine.hear_spans([(1.0, 5.0), (20.0, 24.0)])
     assert [(each.segment.start, each.segment.end) for each in found.passages] == [(1.0, 5.0), (20.0, 24.0)]
-    assert speaker.starts == [100, 2000] and speaker.tasks[1].history, "parts in turn know each other's text"
+    assert engine.starts == [100, 2000] and engine.tasks[1].history, "parts in turn know each other's text"
 
 
-class Choir(Speaker):
-    """A speaker that answers a window only when the test releases it; the others may wait at the same time."""
+class HeldSpeechEngine(ScriptedSpeechEngine):
+    """Answers a window only when the test releases it; the others may wait at the same time."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
@@ -183,87 +183,87 @@ PARTS = [(0.0, 20.0), (20.0, 45.0), (45.0, 60.0), (60.0, 70.0)]
 
 
 async def test_windows_run_concurrently_and_are_reported_in_order() -> None:
-    choir = Choir(lambda request: SPOKEN)
-    hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=3))
-    await choir.wait_for(3)
-    assert sorted(choir.starts) == [0, 2000, 4500], "the fourth waits for a permit"
-    await choir.open(4500)
-    await choir.wait_for(4)
-    await choir.open(0)
-    await choir.open(6000)
-    await choir.open(2000)
-    found = await hearing
+    engine = HeldSpeechEngine(lambda request: SPOKEN)
+    transcribing = asyncio.create_task(engine.hear_spans(PARTS, Transcribe(language="de"), at_once=3))
+    await engine.wait_for(3)
+    assert sorted(engine.starts) == [0, 2000, 4500], "the fourth waits for a permit"
+    await engine.open(4500)
+    await engine.wait_for(4)
+    await engine.open(0)
+    await engine.open(6000)
+    await engine.open(2000)
+    found = await transcribing
     assert [(each.number, each.segment.start, each.seek) for each in found.passages] == [
         (0, 0.0, 0),
         (1, 20.0, 2000),
         (2, 45.0, 4500),
         (3, 60.0, 6000),
     ]
-    assert choir.passages == list(found.passages) and found.text == "Hallo. Hallo. Hallo. Hallo."
-    assert len({request.id for request in choir.requests}) == 4 and found.usage.output_tokens == 20
-    assert {task.history for task in choir.tasks} == {()}
+    assert engine.passages == list(found.passages) and found.text == "Hallo. Hallo. Hallo. Hallo."
+    assert len({request.id for request in engine.requests}) == 4 and found.usage.output_tokens == 20
+    assert {task.history for task in engine.tasks} == {()}
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
 async def test_all_recordings_together_have_the_windows_of_one_budget(at_once: int) -> None:
     windows = Budget(2)
-    choir = Choir(lambda request: SPOKEN)
+    engine = HeldSpeechEngine(lambda request: SPOKEN)
     german = Transcribe(language="de")
-    hearings = [
-        asyncio.create_task(choir.hear_spans(PARTS, german, at_once=at_once, windows=windows)) for _ in range(3)
+    transcripts = [
+        asyncio.create_task(engine.hear_spans(PARTS, german, at_once=at_once, windows=windows)) for _ in range(3)
     ]
     for start, _ in PARTS:
-        await choir.open(100 * start)
-    assert [(await hearing).text for hearing in hearings] == ["Hallo. Hallo. Hallo. Hallo."] * 3
-    assert choir.most == windows.peak == 2 and windows.lent == 0
+        await engine.open(100 * start)
+    assert [(await transcribing).text for transcribing in transcripts] == ["Hallo. Hallo. Hallo. Hallo."] * 3
+    assert engine.most == windows.peak == 2 and windows.lent == 0
 
 
 async def test_recordings_take_turns_however_many_spans_each_has() -> None:
     windows = Budget(1)
-    choir = Choir(lambda request: SPOKEN)
+    engine = HeldSpeechEngine(lambda request: SPOKEN)
     german = Transcribe(language="de")
-    first = asyncio.create_task(choir.hear_spans(PARTS, german, at_once=4, windows=windows))
-    await choir.wait_for(1)
-    second = asyncio.create_task(choir.hear_spans([(70.0, 75.0)], german, windows=windows))
+    first = asyncio.create_task(engine.hear_spans(PARTS, german, at_once=4, windows=windows))
+    await engine.wait_for(1)
+    second = asyncio.create_task(engine.hear_spans([(70.0, 75.0)], german, windows=windows))
     for start in (0, 2000, 4500, 6000, 7000):
-        choir.gates.setdefault(start, asyncio.Event()).set()
+        engine.gates.setdefault(start, asyncio.Event()).set()
     await asyncio.gather(first, second)
-    assert choir.starts == [0, 2000, 7000, 4500, 6000], "only one window of the first recording was there before"
+    assert engine.starts == [0, 2000, 7000, 4500, 6000], "only one window of the first recording was there before"
 
 
 async def test_windows_that_end_early_are_given_back() -> None:
     windows = Budget(2)
-    choir = Choir(lambda request: SPOKEN)
-    hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=4, windows=windows))
-    await choir.wait_for(2)
-    hearing.cancel()
+    engine = HeldSpeechEngine(lambda request: SPOKEN)
+    transcribing = asyncio.create_task(engine.hear_spans(PARTS, Transcribe(language="de"), at_once=4, windows=windows))
+    await engine.wait_for(2)
+    transcribing.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await hearing
+        await transcribing
     assert windows.lent == 0
 
 
 async def test_a_passage_is_reported_as_soon_as_those_before_it_are() -> None:
-    choir = Choir(lambda request: SPOKEN)
+    engine = HeldSpeechEngine(lambda request: SPOKEN)
     numbers: asyncio.Queue[int] = asyncio.Queue()
-    choir.report = lambda passage: numbers.put_nowait(passage.number)
-    hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=4))
-    await choir.open(0)
+    engine.report = lambda passage: numbers.put_nowait(passage.number)
+    transcribing = asyncio.create_task(engine.hear_spans(PARTS, Transcribe(language="de"), at_once=4))
+    await engine.open(0)
     assert await numbers.get() == 0
     for start in (2000, 4500, 6000):
         assert numbers.empty()
-        await choir.open(start)
+        await engine.open(start)
         await numbers.get()
-    await hearing
+    await transcribing
 
 
 async def test_the_first_window_finds_the_language_of_all() -> None:
-    choir = Choir(lambda request: SPOKEN)
-    hearing = asyncio.create_task(choir.hear_spans(PARTS, at_once=4))
-    await choir.wait_for(1)
+    engine = HeldSpeechEngine(lambda request: SPOKEN)
+    transcribing = asyncio.create_task(engine.hear_spans(PARTS, at_once=4))
+    await engine.wait_for(1)
     for start, _ in PARTS:
-        await choir.open(100 * start)
-    assert (await hearing).language == "de"
-    assert [task.language for task in choir.tasks] == [None, "de", "de", "de"]
+        await engine.open(100 * start)
+    assert (await transcribing).language == "de"
+    assert [task.language for task in engine.tasks] == [None, "de", "de", "de"]
 
 
 async def test_an_error_in_one_window_ends_all_others() -> None:
@@ -273,50 +273,50 @@ async def test_an_error_in_one_window_ends_all_others() -> None:
     def answer(request: Request) -> Window:
         raise Broken
 
-    choir = Choir(answer)
-    hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=2))
-    await choir.open(2000)
+    engine = HeldSpeechEngine(answer)
+    transcribing = asyncio.create_task(engine.hear_spans(PARTS, Transcribe(language="de"), at_once=2))
+    await engine.open(2000)
     with pytest.raises(Broken):
-        await hearing
-    assert not choir.gates[0].is_set(), "the first window had no answer yet"
+        await transcribing
+    assert not engine.gates[0].is_set(), "the first window had no answer yet"
 
 
 async def test_a_transcript_without_end_is_refused() -> None:
     endless = replace(SPOKEN, segments=(Segment(0.0, 2.0, "Ha" * (1 << 20), (1,)),))
     with pytest.raises(AudioTooLarge, match="more than 16 MiB: cut the recording into parts"):
-        await Speaker(lambda request: endless).hear(600.0)
+        await ScriptedSpeechEngine(lambda request: endless).hear(600.0)
 
 
 async def test_less_than_a_tenth_of_a_second_gives_no_words() -> None:
-    speaker = Speaker(lambda request: SPOKEN)
-    assert (await speaker.hear(30.09)).passages and speaker.starts == [0]
-    empty = await speaker.hear(0.05)
+    engine = ScriptedSpeechEngine(lambda request: SPOKEN)
+    assert (await engine.hear(30.09)).passages and engine.starts == [0]
+    empty = await engine.hear(0.05)
     assert (empty.text, empty.passages, empty.language, empty.usage.output_tokens) == ("", (), "", 0)
 
 
 async def test_the_model_reads_its_own_words_and_keeps_the_language_and_the_prompt() -> None:
-    speaker = Speaker(lambda request: SPOKEN)
-    await speaker.hear(90.0, Transcribe(prompt="Kestrel"))
-    assert [task.history for task in speaker.tasks] == [(), (1, 7, 2), (1, 7, 2, 1, 7, 2)]
-    assert [task.language for task in speaker.tasks] == [None, "de", "de"]
-    assert {task.prompt for task in speaker.tasks} == {"Kestrel"}
+    engine = ScriptedSpeechEngine(lambda request: SPOKEN)
+    await engine.hear(90.0, Transcribe(prompt="Kestrel"))
+    assert [task.history for task in engine.tasks] == [(), (1, 7, 2), (1, 7, 2, 1, 7, 2)]
+    assert [task.language for task in engine.tasks] == [None, "de", "de"]
+    assert {task.prompt for task in engine.tasks} == {"Kestrel"}
 
 
 async def test_history_does_not_grow_without_end() -> None:
     long = replace(SPOKEN, segments=(Segment(0.0, 2.0, " Hallo.", tuple(range(300))),))
-    speaker = Speaker(lambda request: long)
-    await speaker.hear(120.0)
-    assert [len(task.history) for task in speaker.tasks] == [0, 300, 448, 448]
+    engine = ScriptedSpeechEngine(lambda request: long)
+    await engine.hear(120.0)
+    assert [len(task.history) for task in engine.tasks] == [0, 300, 448, 448]
 
 
 @pytest.mark.parametrize("doubtful", [REPEATING, GUESSED])
 async def test_a_doubtful_window_is_tried_again_until_it_is_plausible(doubtful: Window) -> None:
-    speaker = Speaker(lambda request: SPOKEN if request.sampling.temperature >= 0.4 else doubtful)
-    found = await speaker.hear(30.0)
-    assert [request.sampling.temperature for request in speaker.requests] == [0.0, 0.2, 0.4]
+    engine = ScriptedSpeechEngine(lambda request: SPOKEN if request.sampling.temperature >= 0.4 else doubtful)
+    found = await engine.hear(30.0)
+    assert [request.sampling.temperature for request in engine.requests] == [0.0, 0.2, 0.4]
     assert [each.temperature for each in found.passages] == [0.4]
     assert found.usage.output_tokens == 15, "every attempt costs"
-    assert len({request.media[0].digest for request in speaker.requests}) == 1  # type: ignore[union-attr]
+    assert len({request.media[0].digest for request in engine.requests}) == 1  # type: ignore[union-attr]
 
 
 async def test_if_no_attempt_is_plausible_the_likeliest_that_does_not_repeat_itself_counts() -> None:
@@ -327,7 +327,7 @@ async def test_if_no_attempt_is_plausible_the_likeliest_that_does_not_repeat_its
         ratio = 3.0 if temperature == 0.4 else 1.0
         return replace(SPOKEN, average_logprob=odds[temperature], compression_ratio=ratio)
 
-    found = await Speaker(answer).hear(30.0)
+    found = await ScriptedSpeechEngine(answer).hear(30.0)
     assert [each.temperature for each in found.passages] == [0.2]
 
 
@@ -340,10 +340,10 @@ async def test_a_text_from_a_high_temperature_is_not_read_again() -> None:
         wanted.setdefault(key, next(temperatures, 0.0))
         return SPOKEN if request.sampling.temperature >= wanted[key] else REPEATING
 
-    speaker = Speaker(answer)
-    await speaker.hear(90.0, Transcribe(prompt="Kestrel"))
-    assert (speaker.tasks[1].history, speaker.tasks[1].prompt) == ((1, 7, 2), "Kestrel")
-    assert (speaker.tasks[-1].history, speaker.tasks[-1].prompt) == ((), None)
+    engine = ScriptedSpeechEngine(answer)
+    await engine.hear(90.0, Transcribe(prompt="Kestrel"))
+    assert (engine.tasks[1].history, engine.tasks[1].prompt) == ((1, 7, 2), "Kestrel")
+    assert (engine.tasks[-1].history, engine.tasks[-1].prompt) == ((), None)
 
 
 async def test_a_text_is_not_read_again_if_no_attempt_was_plausible() -> None:
@@ -351,31 +351,31 @@ async def test_a_text_is_not_read_again_if_no_attempt_was_plausible() -> None:
         odds = -1.2 if request.sampling.temperature == 0.2 else -2.0
         return replace(SPOKEN, average_logprob=odds)
 
-    speaker = Speaker(answer)
-    found = await speaker.hear(60.0, Transcribe(prompt="Kestrel"))
+    engine = ScriptedSpeechEngine(answer)
+    found = await engine.hear(60.0, Transcribe(prompt="Kestrel"))
     assert [each.temperature for each in found.passages] == [0.2, 0.2]
-    assert (speaker.tasks[-1].history, speaker.tasks[-1].prompt) == ((), None)
+    assert (engine.tasks[-1].history, engine.tasks[-1].prompt) == ((), None)
 
 
 async def test_a_silent_window_has_no_words_and_no_second_attempt() -> None:
-    speaker = Speaker(lambda request: SILENT if request.media[0].frames[0, 0] == 0 else SPOKEN)  # type: ignore[union-attr]
-    found = await speaker.hear(60.0)
-    assert speaker.starts == [0, 3000]
+    engine = ScriptedSpeechEngine(lambda request: SILENT if request.media[0].frames[0, 0] == 0 else SPOKEN)  # type: ignore[union-attr]
+    found = await engine.hear(60.0)
+    assert engine.starts == [0, 3000]
     assert [each.seek for each in found.passages] == [3000]
-    assert speaker.tasks[1].history == ()
+    assert engine.tasks[1].history == ()
 
 
 async def test_a_temperature_of_the_jobs_own_is_the_only_one() -> None:
-    speaker = Speaker(lambda request: REPEATING)
-    found = await speaker.hear(30.0, temperatures=(0.3,))
-    assert [each.temperature for each in found.passages] == [0.3] and len(speaker.requests) == 1
+    engine = ScriptedSpeechEngine(lambda request: REPEATING)
+    found = await engine.hear(30.0, temperatures=(0.3,))
+    assert [each.temperature for each in found.passages] == [0.3] and len(engine.requests) == 1
 
 
 async def test_words_go_with_their_segments() -> None:
     words = (Word(" Ja.", 0.1, 0.5, 0.9), Word(" Nein", 2.1, 2.5, 0.8), Word(" doch.", 2.5, 3.2, 0.7))
     segments = (Segment(0.0, 2.0, " Ja.", (1,)), Segment(2.0, 4.0, " Nein doch.", (2, 3)))
-    speaker = Speaker(lambda request: replace(SPOKEN, segments=segments, words=words))
-    found = await speaker.hear(40.0)
+    engine = ScriptedSpeechEngine(lambda request: replace(SPOKEN, segments=segments, words=words))
+    found = await engine.hear(40.0)
     assert [[word.word for word in each.words] for each in found.passages] == 2 * [[" Ja."], [" Nein", " doch."]]
     assert [word.start for word in found.passages[3].words] == [32.1, 32.5]
 
@@ -383,30 +383,30 @@ async def test_words_go_with_their_segments() -> None:
 async def test_a_word_out_of_order_is_given_once() -> None:
     words = (Word(" Ja.", 0.1, 0.5, 0.9), Word(" Nein", 2.1, 2.5, 0.8), Word(" doch.", 1.9, 3.2, 0.7))
     segments = (Segment(0.0, 2.0, " Ja.", (1,)), Segment(2.0, 4.0, " Nein doch.", (2, 3)))
-    speaker = Speaker(lambda request: replace(SPOKEN, segments=segments, words=words))
-    found = await speaker.hear(30.0)
+    engine = ScriptedSpeechEngine(lambda request: replace(SPOKEN, segments=segments, words=words))
+    found = await engine.hear(30.0)
     assert [[word.word for word in each.words] for each in found.passages] == [[" Ja."], [" Nein", " doch."]]
 
 
 async def test_a_window_that_was_cut_short_shows_in_the_reason() -> None:
-    speaker = Speaker(lambda request: SPOKEN, FinishReason.LENGTH)
-    assert (await speaker.hear(30.0)).reason is FinishReason.LENGTH
+    engine = ScriptedSpeechEngine(lambda request: SPOKEN, FinishReason.LENGTH)
+    assert (await engine.hear(30.0)).reason is FinishReason.LENGTH
 
 
 async def test_an_error_of_the_engine_ends_the_loop() -> None:
     async def fail(request: Request) -> Finished:
         raise asyncio.CancelledError
 
-    speaker = Speaker(lambda request: SPOKEN)
-    speaker.run = fail  # type: ignore[method-assign]
+    engine = ScriptedSpeechEngine(lambda request: SPOKEN)
+    engine.run = fail  # type: ignore[method-assign]
     with pytest.raises(asyncio.CancelledError):
-        await speaker.hear(60.0)
-    assert speaker.passages == []
+        await engine.hear(60.0)
+    assert engine.passages == []
 
 
 async def test_the_words_of_a_window_know_the_pause_before_it() -> None:
     spoken = replace(SPOKEN, words=(Word(" Hallo.", 1.0, 2.0, 0.9),))
     windows = iter((spoken, SILENT, spoken))
-    speaker = Speaker(lambda request: next(windows))
-    await speaker.hear(90.0, Transcribe(words=True))
-    assert [task.pause for task in speaker.tasks] == [0.0, 28.0, 58.0]
+    engine = ScriptedSpeechEngine(lambda request: next(windows))
+    await engine.hear(90.0, Transcribe(words=True))
+    assert [task.pause for task in engine.tasks] == [0.0, 28.0, 58.0]

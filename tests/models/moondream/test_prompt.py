@@ -11,13 +11,13 @@ from stoop_worker.models.moondream.values import coordinate_input, size_input
 IDS = TokenizerConfig()
 
 
-class Letters:
+class CharacterTokenizer:
     def tokenize(self, text: str) -> list[int]:
         return [1000 + ord(letter) for letter in text]
 
 
 def build(task: Task, *, has_image: bool = True, ids: TokenizerConfig = IDS) -> list[Input]:
-    return build_prompt(task, has_image=has_image, ids=ids, tokenizer=Letters())  # type: ignore[arg-type]
+    return build_prompt(task, has_image=has_image, ids=ids, tokenizer=CharacterTokenizer())  # type: ignore[arg-type]
 
 
 def tokens(*ids: int) -> list[Input]:
@@ -66,7 +66,7 @@ def test_spatial_references_stand_before_the_question_in_their_order() -> None:
 
 
 def letters(text: str) -> list[Input]:
-    return tokens(*Letters().tokenize(text))
+    return tokens(*CharacterTokenizer().tokenize(text))
 
 
 def test_a_gaze_is_asked_for_in_the_words_of_moondream_2_or_as_a_point_of_moondream_3() -> None:

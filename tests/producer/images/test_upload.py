@@ -33,7 +33,7 @@ def store(**values: Any) -> ImageStore:
     return ImageStore(ProducerConfig(**values))
 
 
-class Gatekeeper(BaseHTTPRequestHandler):
+class UnlistableStore(BaseHTTPRequestHandler):
     """A store whose user may not list: it refuses absent objects. A GET is cut in the middle, or refused."""
 
     protocol_version = "HTTP/1.1"  # which answers `Expect: 100-continue`; else boto3 waits a second before each PUT
@@ -46,7 +46,7 @@ class Gatekeeper(BaseHTTPRequestHandler):
         self.answer(403)
 
     def do_PUT(self) -> None:
-        Gatekeeper.put = self.rfile.read(int(self.headers["Content-Length"]))
+        UnlistableStore.put = self.rfile.read(int(self.headers["Content-Length"]))
         self.answer(self.put_status)
 
     def do_GET(self) -> None:
@@ -70,11 +70,11 @@ class Gatekeeper(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[ImageStore]:
-    """A store whose bucket `Gatekeeper` keeps."""
+    """A store whose bucket `UnlistableStore` keeps."""
     for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "NO_PROXY": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Gatekeeper) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), UnlistableStore) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         endpoint = f"http://127.0.0.1:{server.server_port}"
@@ -87,7 +87,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[ImageStore]:
 
 async def test_an_upload_works_without_permission_to_list(guarded: ImageStore) -> None:
     assert (await guarded.address(png("red"))).startswith("s3://photos/uploads/")
-    assert Gatekeeper.put == png("red")
+    assert UnlistableStore.put == png("red")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_an_upload_works_without_permission_to_list(guarded: ImageStore) -
 async def test_an_upload_that_is_refused_is_reported(
     guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, status: int, message: str
 ) -> None:
-    monkeypatch.setattr(Gatekeeper, "put_status", status)
+    monkeypatch.setattr(UnlistableStore, "put_status", status)
     with pytest.raises(UploadFailed, match=message):
         await guarded.address(png("red"))
 
@@ -123,7 +123,7 @@ async def test_a_store_that_closes_the_connection_early_is_reported(guarded: Ima
 async def test_a_refusal_is_reported_with_advice(
     guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, code: str, message: str
 ) -> None:
-    monkeypatch.setattr(Gatekeeper, "refusal", code)
+    monkeypatch.setattr(UnlistableStore, "refusal", code)
     with pytest.raises(UploadFailed, match=message) as raised:
         await guarded.read("s3://photos/cat.png")
     assert (raised.value.refused, raised.value.absent) == (True, False)
@@ -173,7 +173,7 @@ async def test_images_go_under_the_prefix_of_the_configuration(s3: "EmbeddedS3",
     images.close()
 
 
-class Clerk(BaseHTTPRequestHandler):
+class RecordingStore(BaseHTTPRequestHandler):
     """A store that records its requests; its objects are `age` seconds old."""
 
     protocol_version = "HTTP/1.1"  # as above
@@ -214,12 +214,12 @@ def clock() -> Clock:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[ImageStore]:
-    """A store whose bucket `Clerk` keeps."""
+    """A store whose bucket `RecordingStore` keeps."""
     for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "NO_PROXY": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(Clerk, "asked", [], raising=False)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Clerk) as server:
+    monkeypatch.setattr(RecordingStore, "asked", [], raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), RecordingStore) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         values = {"bucket": "photos", "s3_region": "us-east-1", "s3_path_style": True}
@@ -236,12 +236,12 @@ def counted(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[ImageStor
 async def test_the_store_is_asked_once_for_an_image(counted: ImageStore, clock: Clock) -> None:
     image = Image.new("RGB", (8, 8), "red")
     address = await counted.address(image)
-    assert Clerk.asked == ["HEAD", "PUT"]
+    assert RecordingStore.asked == ["HEAD", "PUT"]
     assert {await counted.address(each) for each in (image, image.copy(), np.asarray(image))} == {address}
-    assert Clerk.asked == ["HEAD", "PUT"]
+    assert RecordingStore.asked == ["HEAD", "PUT"]
     clock.seconds += 601  # the bucket may have been emptied
     assert await counted.address(image) == address
-    assert Clerk.asked == ["HEAD", "PUT"] * 2
+    assert RecordingStore.asked == ["HEAD", "PUT"] * 2
 
 
 @pytest.mark.parametrize(("age", "asked"), [(3600, ["HEAD"]), (90_000, ["HEAD", "PUT"])])
@@ -249,15 +249,15 @@ async def test_an_upload_of_another_day_is_put_again(
     counted: ImageStore, monkeypatch: pytest.MonkeyPatch, age: float, asked: list[str]
 ) -> None:
     """A rule of the bucket may remove it soon."""
-    monkeypatch.setattr(Clerk, "age", age)
+    monkeypatch.setattr(RecordingStore, "age", age)
     await counted.address(png("red"))
-    assert Clerk.asked == asked
+    assert RecordingStore.asked == asked
 
 
 async def test_an_image_asked_for_many_times_at_once_is_uploaded_once(counted: ImageStore) -> None:
     addresses = await asyncio.gather(*(counted.address(png("red")) for _ in range(20)))
     assert len(set(addresses)) == 1
-    assert Clerk.asked == ["HEAD", "PUT"]
+    assert RecordingStore.asked == ["HEAD", "PUT"]
 
 
 async def test_a_cancelled_caller_does_not_cancel_a_shared_upload(counted: ImageStore) -> None:
@@ -272,7 +272,7 @@ async def test_a_cancelled_caller_does_not_cancel_a_shared_upload(counted: Image
 
 async def test_a_failed_upload_is_tried_again(guarded: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as refusing:
-        refusing.setattr(Gatekeeper, "put_status", 403)
+        refusing.setattr(UnlistableStore, "put_status", 403)
         with pytest.raises(UploadFailed):
             await guarded.address(png("red"))
     assert (await guarded.address(png("red"))).startswith("s3://photos/uploads/")
@@ -282,7 +282,7 @@ async def test_only_so_many_images_are_remembered(counted: ImageStore, monkeypat
     monkeypatch.setattr(upload, "_KNOWN_IMAGES", 2)
     for colour in ("red", "green", "red", "blue", "red", "green"):
         await counted.address(png(colour))
-    assert Clerk.asked == ["HEAD", "PUT"] * 4, "green went when blue came, as red had been used since"
+    assert RecordingStore.asked == ["HEAD", "PUT"] * 4, "green went when blue came, as red had been used since"
 
 
 async def test_an_inline_image_too_long_for_a_job_is_uploaded(own: ImageStore) -> None:

@@ -11,7 +11,7 @@ from stoop.errors import QueueUnavailable
 from stoop.redis.subscriptions import Subscriptions
 
 
-class Forgetful:
+class CancellationLosingConnection:
     """A connection that loses a cancellation which meets a reply, as redis-py on Python 3.11 may."""
 
     is_connected = True
@@ -41,14 +41,14 @@ async def no_counts(counters: Sequence[str]) -> Sequence[object]:
 
 
 async def test_it_closes_although_its_cancellation_was_lost() -> None:
-    subscriptions = Subscriptions(Forgetful, "here", silence=30.0, counts=no_counts)
+    subscriptions = Subscriptions(CancellationLosingConnection, "here", silence=30.0, counts=no_counts)
     async with subscriptions.subscribe("a", "count"), asyncio.timeout(5):
         await subscriptions.close()
 
 
 async def test_its_task_ends_although_the_cancellation_was_lost() -> None:
     before = asyncio.all_tasks()
-    subscriptions = Subscriptions(Forgetful, "here", silence=30.0, counts=no_counts)
+    subscriptions = Subscriptions(CancellationLosingConnection, "here", silence=30.0, counts=no_counts)
     async with subscriptions.subscribe("a", "count"):
         [following] = {task for task in asyncio.all_tasks() - before if task.get_name() == "subscriptions"}
         following.cancel()
@@ -82,7 +82,7 @@ class Counted:
 
 async def test_many_silent_readers_cost_one_call_and_look_only_when_a_count_changes() -> None:
     counted = Counted()
-    subscriptions = Subscriptions(Forgetful, "here", silence=0.01, counts=counted)
+    subscriptions = Subscriptions(CancellationLosingConnection, "here", silence=0.01, counts=counted)
     async with asyncio.timeout(20), contextlib.AsyncExitStack() as stack:
         readers = [
             await stack.enter_async_context(subscriptions.subscribe(f"channel-{i}", f"counter-{i}")) for i in range(50)
@@ -106,7 +106,7 @@ async def test_many_silent_readers_cost_one_call_and_look_only_when_a_count_chan
 
 async def test_a_fault_in_one_check_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
     counted = Counted()
-    subscriptions = Subscriptions(Forgetful, "here", silence=0.01, counts=counted)
+    subscriptions = Subscriptions(CancellationLosingConnection, "here", silence=0.01, counts=counted)
     async with asyncio.timeout(20), subscriptions.subscribe("a", "counter") as published:
         assert await anext(published) is None
         counted.count = ValueError("unforeseen")
@@ -120,7 +120,7 @@ async def test_a_fault_in_one_check_does_not_end_the_others(caplog: pytest.LogCa
 
 async def test_the_next_reader_starts_the_checks_again_if_they_ended() -> None:
     before = asyncio.all_tasks()
-    subscriptions = Subscriptions(Forgetful, "here", silence=0.01, counts=no_counts)
+    subscriptions = Subscriptions(CancellationLosingConnection, "here", silence=0.01, counts=no_counts)
     async with asyncio.timeout(20), subscriptions.subscribe("a", "counter"):
         [checking] = {task for task in asyncio.all_tasks() - before if task.get_name() == "silences"}
         checking.cancel()
@@ -131,7 +131,7 @@ async def test_the_next_reader_starts_the_checks_again_if_they_ended() -> None:
 
 
 async def test_a_reader_looks_after_the_last_message_and_in_a_long_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, connection = Counted(), Forgetful()
+    counted, connection = Counted(), CancellationLosingConnection()
     subscriptions = Subscriptions(lambda: connection, "here", silence=0.01, counts=counted)
     async with asyncio.timeout(20), subscriptions.subscribe("a", "counter") as published:
         assert await anext(published) is None
@@ -141,7 +141,7 @@ async def test_a_reader_looks_after_the_last_message_and_in_a_long_silence(monke
         assert await anext(published) is None
         await subscriptions.close()
     monkeypatch.setattr("stoop.redis.subscriptions._ANYWAY_SECONDS", 0.03)
-    patient = Subscriptions(Forgetful, "here", silence=0.01, counts=counted)
+    patient = Subscriptions(CancellationLosingConnection, "here", silence=0.01, counts=counted)
     async with asyncio.timeout(20), patient.subscribe("a", "counter") as published:
         assert [await anext(published) for _ in range(3)] == [None] * 3
         await patient.close()

@@ -20,7 +20,7 @@ EOS, ANSWER, COORD, START, END = 0, 3, 5, 7, 9
 USAGE = Usage(0, 0, 0, 0.0, 0.0, 0.0)
 
 
-class Letters:
+class CharacterTokenizer:
     """Ids from 32 on are characters, the others are control tokens."""
 
     def detokenize(self, ids: list[int]) -> str:
@@ -32,7 +32,7 @@ class Letters:
 
 def skill(task: Task, max_tokens: int = 50, *, stop: tuple[str, ...] = (), stop_ids: tuple[int, ...] = ()) -> TextSkill:
     request = Request("a", task, (), Sampling(max_tokens=max_tokens, stop=stop, stop_ids=stop_ids))
-    started = start_skill(request, ids=TokenizerConfig(), tokenizer=Letters())  # type: ignore[arg-type]
+    started = start_skill(request, ids=TokenizerConfig(), tokenizer=CharacterTokenizer())  # type: ignore[arg-type]
     assert isinstance(started, TextSkill)
     return started
 

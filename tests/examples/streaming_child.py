@@ -1,4 +1,4 @@
-"""An engine child that sends its answers word by word: `python -m tests.examples.telling_child`.
+"""An engine child that sends its answers word by word: `python -m tests.examples.streaming_child`.
 
 The question `tell N` is answered by N numbered words, one a step; `tell N until FILE` stops in the middle until there
 is a FILE. The last message of a chat may be the same; any other is answered by the counts of its messages and images.
@@ -14,7 +14,7 @@ from stoop_worker.engine_process.server import serve_engine
 from stoop_worker.images import CropGeometry
 from tests.support.scripted_child import ScriptedLoop
 
-__all__ = ["TellingLoop", "words"]
+__all__ = ["StreamingLoop", "words"]
 
 _USAGE = Usage(1, 1, 0, prefill_time_ms=1.0, decode_time_ms=1.0, ttft_ms=1.0)
 _DONE = object()
@@ -25,7 +25,7 @@ def words(count: int) -> list[str]:
     return ["word-0", *(f" word-{i}" for i in range(1, count))]
 
 
-class TellingLoop(ScriptedLoop):
+class StreamingLoop(ScriptedLoop):
     """A scripted loop with answers that take many steps."""
 
     def __init__(self, deliver: Deliver) -> None:
@@ -62,8 +62,8 @@ class TellingLoop(ScriptedLoop):
         self._deliver([Finished(request_id, FinishReason.STOP, _USAGE, text="".join(pieces))])
 
 
-def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[TellingLoop, Ready]:
-    return TellingLoop(deliver), Ready("telling", "digest", CropGeometry(), skills=("query", "caption", "chat"))
+def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[StreamingLoop, Ready]:
+    return StreamingLoop(deliver), Ready("streaming", "digest", CropGeometry(), skills=("query", "caption", "chat"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An engine child that hears tones: `python -m tests.support.hearing_child`.
+"""An engine child that hears tones: `python -m tests.support.speech_child`.
 
 A window is answered by the number of its loudest mel band, so its text depends on the sound. A silent window has
 `no_speech` near 1. The prompt `until FILE` keeps every window after the first waiting until there is a FILE, and `die`
@@ -27,7 +27,7 @@ from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.server import serve_engine
 from tests.support.scripted_child import ScriptedLoop
 
-__all__ = ["HearingLoop", "heard"]
+__all__ = ["SpeechLoop", "heard"]
 
 _USAGE = Usage(4, 3, 0, prefill_time_ms=1.0, decode_time_ms=1.0, ttft_ms=1.0)
 
@@ -54,7 +54,7 @@ def heard(mel: Mel, task: Transcribe) -> Window:
     )
 
 
-class HearingLoop(ScriptedLoop):
+class SpeechLoop(ScriptedLoop):
     """A scripted loop for recordings."""
 
     def __init__(self, deliver: Deliver) -> None:
@@ -94,8 +94,8 @@ class HearingLoop(ScriptedLoop):
         self._deliver([Finished(request.id, FinishReason.STOP, _USAGE, text=window.text, window=window)])
 
 
-def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[HearingLoop, Ready]:
-    return HearingLoop(deliver), Ready("hearing", "digest", MelGeometry(80), skills=("transcribe",))
+def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[SpeechLoop, Ready]:
+    return SpeechLoop(deliver), Ready("speech", "digest", MelGeometry(80), skills=("transcribe",))
 
 
 if __name__ == "__main__":

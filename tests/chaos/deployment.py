@@ -27,7 +27,7 @@ from tests.chaos.verdict import Verdict, judge, streams
 from tests.chaos.watcher import Watcher
 from tests.chaos.workers import WorkerProcess
 
-__all__ = ["Arena", "Load", "arena", "environment_of", "question", "questions"]
+__all__ = ["Deployment", "Load", "deployment", "environment_of", "question", "questions"]
 
 _CHUNK = 100
 _OPEN_JOBS = 1500
@@ -48,7 +48,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Arena:
+class Deployment:
     """The servers, processes and clients of one case. `recoveries` are the seconds from each fault to the end of each
     job it hit.
     """
@@ -152,7 +152,7 @@ class Arena:
 
 
 @contextlib.asynccontextmanager
-async def arena(folder: Path, load: Load, *, start: bool = True, **settings: str) -> AsyncIterator[Arena]:
+async def deployment(folder: Path, load: Load, *, start: bool = True, **settings: str) -> AsyncIterator[Deployment]:
     """Set everything up and start the workers; `settings` are more of theirs."""
     folder.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(folder / "ledger.jsonl")
@@ -165,7 +165,7 @@ async def arena(folder: Path, load: Load, *, start: bool = True, **settings: str
         watching = asyncio.create_task(watcher.run())
         stack.push_async_callback(_stop, watching)
         await watcher.following.wait()
-        here = Arena(load, folder, settings, server, redis, ledger)
+        here = Deployment(load, folder, settings, server, redis, ledger)
         stack.push_async_callback(_end_all, here)
         if start:
             await here.start_workers(server.url)
@@ -217,7 +217,7 @@ async def _stop(task: "asyncio.Task[None]") -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _end_all(here: Arena) -> None:
+async def _end_all(here: Deployment) -> None:
     for worker in here.workers:
         with contextlib.suppress(AssertionError, ProcessLookupError):
             worker.send(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A real worker whose engine hears tones: `python -m tests.support.hearing_worker`; see `hearing_child`."""
+"""A real worker whose engine hears tones: `python -m tests.support.speech_worker`; see `speech_child`."""
 
 import contextlib
 import signal
@@ -11,16 +11,16 @@ from stoop_worker.config import read_config
 from stoop_worker.logs import configure_logs
 from stoop_worker.main import serve
 
-__all__ = ["hearing_worker"]
+__all__ = ["speech_worker"]
 
 
 @contextlib.contextmanager
-def hearing_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[ChildServer]:
+def speech_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[ChildServer]:
     """Run a worker that hears tones, configured by these variables, inside the `with`."""
     ready = folder / "hearing.ready"
     worker = ChildServer(
         name="the worker",
-        command=[sys.executable, "-m", "tests.support.hearing_worker"],
+        command=[sys.executable, "-m", "tests.support.speech_worker"],
         log=folder / "hearing.log",
         environment={
             **environment,
@@ -39,6 +39,6 @@ def hearing_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[Chi
 
 
 if __name__ == "__main__":
-    config = read_config({"model": "hearing", "model_name": "hearing"})
+    config = read_config({"model": "speech", "model_name": "speech"})
     configure_logs(config.log_level, config.log_format)
-    serve(config, program=[sys.executable, "-m", "tests.support.hearing_child"])
+    serve(config, program=[sys.executable, "-m", "tests.support.speech_child"])

@@ -13,7 +13,18 @@ import pytest
 triton = pytest.importorskip("tritonclient.grpc")
 np_utils = pytest.importorskip("tritonclient.utils")
 
-__all__ = ["MODEL", "SECONDS", "Stream", "asking", "inputs", "refused", "streaming", "tensor", "text_of", "triton"]
+__all__ = [
+    "MODEL",
+    "SECONDS",
+    "Stream",
+    "grpc_client",
+    "inputs",
+    "refused",
+    "streaming",
+    "tensor",
+    "text_of",
+    "triton",
+]
 
 MODEL = "moondream"
 SECONDS = 60.0
@@ -47,7 +58,7 @@ def text_of(result: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def asking(address: str, **options: Any) -> Iterator[Any]:
+def grpc_client(address: str, **options: Any) -> Iterator[Any]:
     """A client of a server that is ready, which it is once its worker is in the registry."""
     with contextlib.closing(triton.InferenceServerClient(address, **options)) as client:
         while not client.is_server_ready():
@@ -93,5 +104,5 @@ class Stream:
 
 @contextlib.contextmanager
 def streaming(address: str, **options: Any) -> Iterator[Stream]:
-    with asking(address) as client:
+    with grpc_client(address) as client:
         yield Stream(client, **options)
