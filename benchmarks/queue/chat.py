@@ -7,6 +7,9 @@ A process of its own draws random weights, writes them as a checkpoint folder, a
 the worker starts. With `--rows` below `--concurrency`, more jobs wait than the engine takes into a step, as in a queue
 with a backlog. Otherwise a row stays empty from a job's end to the arrival of the next one. With `--again` another
 process measures the engine again after the worker's end, and the share is relative to the mean of both.
+
+On the CPU the engine is busy all the time, so empty rows show as more of its CPU time for a token. The last lines
+compare that too, because other work on the machine changes it less than the rate.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -36,6 +40,7 @@ from benchmarks.queue.processes import cpu_seconds, descendants, worker_cpu, wor
 from benchmarks.queue.worker import queue_worker
 from stoop.demo.embedded import embedded_redis, embedded_s3
 from stoop_worker.engine.request import Request
+from stoop_worker.engine.stats import Totals
 from stoop_worker.engine_process.boot import boot
 from stoop_worker.engine_process.protocol import EngineSettings
 
@@ -59,6 +64,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         engines += [_engine(words, folder, 2)] if arguments.again else []
     document["engine_alone"] = engines
     document["share_of_engine"] = _tokens_per_second(document) / (sum(map(_tokens_per_second, engines)) / len(engines))
+    alone = sum(each["engine_cpu_ms_per_token"] for each in engines) / len(engines)
+    document["share_by_cpu"] = alone / document["engine_cpu_ms_per_token"]
     write_json(document, arguments.out, f"queue-chat-{arguments.model}")
     _print(document)
     return document
@@ -117,10 +124,17 @@ def _alone(arguments: argparse.Namespace) -> dict[str, Any]:
     engine, _ = boot(settings)
     with EngineRun(engine, lambda name, ask: Request(name, ask.task, (), ask.sampling, stream=False)) as running:
         limits = {"requests": arguments.requests, "seconds": arguments.seconds}
+        spent, tokens = time.process_time(), _tokens_of(engine.stats.totals)
         figures = closed_loop(running, _asks(arguments, 1_000_000), arguments.concurrency, **limits)
-    written = {"figures": [asdict(figures)]}
+        cpu_ms = 1e3 * (time.process_time() - spent) / (_tokens_of(engine.stats.totals) - tokens)
+    written = {"figures": [asdict(figures)], "engine_cpu_ms_per_token": cpu_ms}
     (arguments.alone / "alone.json").write_text(json.dumps(written), encoding="utf-8")
     return written
+
+
+def _tokens_of(totals: Totals) -> int:
+    """Return the tokens written so far; the first one of each answer comes from its prefill."""
+    return totals.decode_tokens + totals.finished
 
 
 def _queue(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -155,6 +169,7 @@ def _queue(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "machine": machine(arguments.device),
         "figures": [asdict(figures)],
         **worker_cpu(*run.cpu, len(run.records)),
+        "engine_cpu_ms_per_token": 1e3 * run.cpu[1] / sum(record.tokens for record in run.records),
         "table": lines([figures]),
     }
 
@@ -169,6 +184,11 @@ def _print(document: dict[str, Any]) -> None:
     print(
         f"{document['model']}: {_tokens_per_second(document):.1f} tok/s through the queue, "
         f"{alone} of the engine alone: {document['share_of_engine']:.1%}"
+    )
+    cpu = ", ".join(f"{each['engine_cpu_ms_per_token']:.4f}" for each in document["engine_alone"])
+    print(
+        f"CPU of the engine's process a token: {document['engine_cpu_ms_per_token']:.4f} ms through the queue, "
+        f"{cpu} ms alone: {document['share_by_cpu']:.1%}"
     )
     print(worker_cpu_line(document))
 
