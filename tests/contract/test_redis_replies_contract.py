@@ -44,7 +44,10 @@ WORKERS = dict.fromkeys(Meaning, worker_errors.QueueUnavailable) | dict.fromkeys
 
 
 @pytest.mark.parametrize(("reply", "meaning", "advice"), CASES, ids=[reply for reply, _, _ in CASES])
-async def test_both_sides_explain_a_refusal_by_redis(reply: str, meaning: Meaning, advice: str) -> None:
+async def test_both_sides_explain_a_refusal_by_redis(
+    reply: str, meaning: Meaning, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoop.redis.calls._MOVING_SECONDS", 0.2)  # a producer asks again while a slot moves
     async with refusing_redis(reply) as url:
         producer, worker = RedisCalls(url), RedisClient(url, timeout=10.0)
         with pytest.raises(StoopError) as raised:

@@ -136,7 +136,10 @@ async def test_writes_wait_for_moving_keys_and_happen_once(move: Move, transport
     assert move.target.call("XLEN", names.lane("interactive/t1")) == 2
 
 
-async def test_a_move_that_takes_too_long_is_an_outage(move: Move, transport: RedisTransport) -> None:
+async def test_a_move_that_takes_too_long_is_an_outage(
+    move: Move, transport: RedisTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoop.redis.calls._MOVING_SECONDS", 0.5)
     await transport.submit([new_job(tenant="t1"), new_job()])
     move.begin()
     move.step(2)

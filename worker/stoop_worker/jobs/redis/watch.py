@@ -14,6 +14,7 @@ __all__ = ["Watch"]
 _BLOCK_SECONDS = 5.0
 # longer than any read blocks, so that only a dead connection runs into it
 _TIMEOUT_SECONDS = 10.0
+_LAST_SECONDS = 1.0
 
 
 class Watch:
@@ -33,6 +34,7 @@ class Watch:
         self._due: dict[int, float] = {}
         self._spoilt: dict[Part, frozenset[str]] = {}
         self._closed = asyncio.Event()
+        self._left: set[asyncio.Task[bool]] = set()  # cancelled reads that may still block
 
     def update(
         self, part: Part, ends: Sequence[bytes], due_in: float | None, spoilt: frozenset[str] = frozenset()
@@ -75,6 +77,8 @@ class Watch:
         """Disconnect; a wait in progress returns."""
         self._closed.set()
         await self._redis.close()
+        if self._left:
+            await asyncio.wait(self._left, timeout=_LAST_SECONDS)
 
     async def _news(self, seconds: float) -> bool:
         if len(self._reads) == 1:
@@ -85,8 +89,21 @@ class Watch:
             return any(read.result() for read in done)
         finally:
             for read in reads:
-                read.cancel()
-            await asyncio.gather(*reads, return_exceptions=True)
+                self._leave(read)
+
+    def _leave(self, read: asyncio.Task[bool]) -> None:
+        """Cancel a read without waiting for its end.
+
+        On Python 3.11 redis-py loses the cancellation of a read that has just begun, so that it blocks for its time.
+        """
+        read.cancel()
+        self._left.add(read)
+        read.add_done_callback(self._ended)
+
+    def _ended(self, read: asyncio.Task[bool]) -> None:
+        self._left.discard(read)
+        if not read.cancelled():
+            read.exception()  # nobody else asks for it
 
     async def _read(self, parts: Sequence[Part], seconds: float) -> bool:
         milliseconds = max(1, round(1000 * seconds))  # 0 would be for ever
