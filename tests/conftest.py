@@ -29,6 +29,8 @@ MOST_PROCESSES = 8
 
 # before torch is imported: several threads of it on busy cores wait for each other, many times longer than one works
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# a worker that a command of ours starts has one for each core: while they wait, they leave the cores to others
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # before anything imports Triton, `tests/gpu` for one: without a device its kernels can only be interpreted
 if not any(Path("/dev").glob("nvidia[0-9]*")):

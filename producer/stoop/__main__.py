@@ -1,5 +1,6 @@
 """`stoop`, and `python -m stoop`."""
 
+import gc
 import signal
 
 __all__ = ["main"]
@@ -10,8 +11,11 @@ def main() -> None:
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if raises:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # what is imported stays, and the collector would walk all of it again and again
+    gc.disable()
     from stoop.cli.app import main as run
 
+    gc.enable()
     if raises:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run()

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from stoop_worker.config import WorkerConfig, read_config
 from stoop_worker.errors import ConfigError, WorkerError, exit_code_of
+from stoop_worker.garbage import without_collection
 from stoop_worker.logs import configure_logs
 
 __all__ = ["command", "written_default"]
@@ -35,7 +36,8 @@ def command(**flags: Any) -> None:
 
             serve_gpus(config, flags)
         else:
-            from stoop_worker.main import serve
+            with without_collection():
+                from stoop_worker.main import serve
 
             serve(config)
     except WorkerError as error:

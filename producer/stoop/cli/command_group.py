@@ -3,6 +3,7 @@
 `stoop.cli.app` lists some; others are entry points of the distribution (the worker needs torch).
 """
 
+import gc
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -76,11 +77,16 @@ class _LoadedWhenCalled(TyperCommand):
         return self._load().make_context(info_name, args, parent=parent, **extra)
 
     def _load(self) -> Any:
+        collects = gc.isenabled()
+        gc.disable()  # as in `stoop.__main__`
         try:
             loaded = self._found.load()
         except ModuleNotFoundError as error:
             typer.echo(f"stoop {self._found.name} needs {error.name}: {_install(self._found.name)}", err=True)
             raise typer.Exit(2) from error
+        finally:
+            if collects:
+                gc.enable()
         if isinstance(loaded, typer.Typer):
             return get_command(loaded)
         # typer's own panels cut long flags on a narrow terminal

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from stoop_worker.engine_process.__main__ import build
+from stoop_worker.engine_process.build import build
 from stoop_worker.engine_process.protocol import EngineSettings, Loading
 from tests.support.tiny_model import write_checkpoint
 

@@ -7,6 +7,7 @@
     pixels.py      images in shared memory
     extents.py     the parts of that memory that are lent and free
     server.py      the child's side: runs the engine and answers
+    build.py       builds the engine
     boot.py        loads the model and warms it up
     reading.py     the progress of loading, for the log and the front
 
