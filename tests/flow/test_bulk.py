@@ -14,7 +14,7 @@ from stoop_schemas import names
 from tests.bulk.folder import lines, rows
 from tests.flow.conftest import Service
 
-COUNT, BAD = 60, 4
+COUNT, BAD = 40, 4
 QUERY = ("--skill", "query", "--question", "What is this?", "--max-tokens", "3", "--temperature", "0")
 
 

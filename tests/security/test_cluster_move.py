@@ -110,6 +110,6 @@ async def move(worker: Worker, source: int, target: int, submitted: list[str]) -
     moving = SlotMove(source, target, "{0}")
     submitted += put(source, 20)
     moving.begin()
-    while moving.keys(5):
+    while moving.keys(20):
         await worker.until_an_outage()
     moving.end()

@@ -2,6 +2,8 @@
 
 from stoop_worker.garbage import without_collection
 
+__all__: list[str] = []
+
 if __name__ == "__main__":
     with without_collection():
         from stoop_worker.engine_process.build import build
