@@ -239,7 +239,7 @@ def _check_spatial_refs(job: Job) -> None:
     if not job.spatial_refs:
         return
     if not spec_of(job.skill).takes("spatial_refs"):
-        raise _invalid(f"spatial_refs go with {' and '.join(takers_of('spatial_refs'))}")
+        raise _invalid(f"spatial_refs go with {', '.join(takers_of('spatial_refs'))}")
     if job.image is None:
         raise _invalid("spatial_refs need an image")
     if any(len(ref) not in (2, 4) for ref in job.spatial_refs):

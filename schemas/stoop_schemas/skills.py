@@ -92,6 +92,7 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
                 fields=("image", "object"),
                 required=("object", "image"),
                 output="points",
+                options=("spatial_refs",),
             ),
             SkillSpec(
                 name=Skill.GAZE.value,

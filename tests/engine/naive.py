@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deploy.demo_model import dense_text as text
 from stoop_worker.engine.device.sampler import uniforms
-from stoop_worker.engine.request import Caption, Detect, FinishReason, Gaze, Query, Request
+from stoop_worker.engine.request import Caption, Detect, FinishReason, Gaze, Point, Query, Request, SpatialRef
 from stoop_worker.kernels.sampling import sample
 from stoop_worker.models.moondream import region
 from stoop_worker.models.moondream.model import Moondream
@@ -63,7 +63,10 @@ class _Run:
             self.feed_gaze(task)
         else:
             affixes = templates.detect if isinstance(task, Detect) else templates.point
-            self.feed_tokens([*affixes.prefix, *self.model.tokenizer.tokenize(" " + task.object), *affixes.suffix])
+            self.feed_tokens(affixes.prefix)
+            if isinstance(task, Point):
+                self.feed_references(task.spatial_refs)
+            self.feed_tokens([*self.model.tokenizer.tokenize(" " + task.object), *affixes.suffix])
         self.answer.input_tokens = len(self.x)
         try:
             self.write() if isinstance(task, Query | Caption) else self.find(sized=isinstance(task, Detect))
@@ -100,14 +103,7 @@ class _Run:
     def feed_query(self, task: Query) -> None:
         query = self.ids.templates.query
         self.feed_tokens(query.prefix)
-        for ref in task.spatial_refs:
-            if len(ref) == 2:
-                self.feed_coordinate(ref[0])
-                self.feed_coordinate(ref[1])
-            else:
-                self.feed_coordinate((ref[0] + ref[2]) / 2)
-                self.feed_coordinate((ref[1] + ref[3]) / 2)
-                self.feed_size(ref[2] - ref[0], ref[3] - ref[1])
+        self.feed_references(task.spatial_refs)
         self.feed_tokens(self.model.tokenizer.tokenize(task.question))
         if not self.ids.reasons(task):
             self.feed_tokens(query.suffix * (2 if self.ids.query_double_suffix else 1))
@@ -115,6 +111,16 @@ class _Run:
         if self.ids.reasoning_after_suffix:
             self.feed_tokens(query.suffix)
         self.feed_token(self.ids.thinking_id)
+
+    def feed_references(self, refs: tuple[SpatialRef, ...]) -> None:
+        for ref in refs:
+            if len(ref) == 2:
+                self.feed_coordinate(ref[0])
+                self.feed_coordinate(ref[1])
+            else:
+                self.feed_coordinate((ref[0] + ref[2]) / 2)
+                self.feed_coordinate((ref[1] + ref[3]) / 2)
+                self.feed_size(ref[2] - ref[0], ref[3] - ref[1])
 
     def feed_gaze(self, task: Gaze) -> None:
         tokenize, point = self.model.tokenizer.tokenize, self.ids.templates.point

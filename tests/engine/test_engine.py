@@ -62,6 +62,7 @@ IMAGE_TASKS: list[Task] = [
     Detect("circle"),
     Detect("red circle"),
     Point("circle"),
+    Point("circle", ((0.25, 0.5), (0.1, 0.2, 0.7, 0.9))),
     Gaze((0.25, 0.75)),
 ]
 TEXT_TASKS: list[Task] = [Query("What colour?"), Query("How many are there?"), Query("Why?", reasoning=True)]

@@ -34,6 +34,10 @@ def test_settings_of_the_job_win_over_the_workers() -> None:
         (Job(id="a", skill=Skill.CAPTION, length=CaptionLength.LONG, image="s3://b/k"), engine.Caption("long")),
         (Job(id="a", skill=Skill.DETECT, object="cat", image="s3://b/k"), engine.Detect("cat")),
         (Job(id="a", skill=Skill.POINT, object="cat", image="s3://b/k"), engine.Point("cat")),
+        (
+            Job(id="a", skill=Skill.POINT, object="cat", image="s3://b/k", spatial_refs=[(0.5, 0.5)]),
+            engine.Point("cat", ((0.5, 0.5),)),
+        ),
     ],
 )
 def test_each_skill_becomes_its_task(job: Job, task: engine.Task) -> None:

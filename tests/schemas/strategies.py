@@ -112,7 +112,7 @@ def any_jobs(draw: st.DrawFn) -> Job:
         object=draw(text.filter(len)) if skill in (Skill.DETECT, Skill.POINT) else draw(maybe(text)),
         length=draw(st.sampled_from(CaptionLength)),
         reasoning=draw(st.booleans()),
-        spatial_refs=[eye] if skill is Skill.GAZE else refs if skill is Skill.QUERY else None,
+        spatial_refs=[eye] if skill is Skill.GAZE else refs if skill in (Skill.QUERY, Skill.POINT) else None,
         settings=draw(settings),
         stream=draw(st.booleans()),
         lane=draw(lanes),

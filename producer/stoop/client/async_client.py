@@ -154,8 +154,7 @@ class AsyncClient(SpeechMethods, JobClient):
     ) -> dict[str, Any]:
         """Point at every instance of an object: {"points": [{"x", "y"}]}, fractions of the image.
 
-        `spatial_refs` exists because Moondream's client has it: no public model accepts them for this skill, so they
-        raise `InvalidJob`.
+        `spatial_refs` are the points and boxes that the request is about, as for a query.
         """
         job = await self.prepare("point", image, settings=settings, object=object, spatial_refs=spatial_refs)
         return await self._answer(job)

@@ -82,7 +82,9 @@ class DetectRequest(SkillRequest, frozen=True, kw_only=True):
 
 
 class PointRequest(SkillRequest, frozen=True, kw_only=True):
-    """An object to point at in an image; the object "gaze" with one place in `spatial_refs` is a gaze."""
+    """An object to point at in an image, and the places that the request is about; the object "gaze" with one place is
+    a gaze.
+    """
 
     object: str
     spatial_refs: list[SpatialRef] | None = None

@@ -30,6 +30,7 @@ NAN = float("nan")
         (Point("dog"), None, "point needs an image"),
         (Detect(" "), CROPS, "object is empty"),
         (Point(""), CROPS, "object is empty"),
+        (Point("dog", spatial_refs=((0.1, 1.2),)), CROPS, "from 0 to 1"),
     ],
 )
 def test_a_task_that_cannot_run_is_refused_with_advice(task: Task, crops: Crops | None, message: str) -> None:

@@ -65,6 +65,12 @@ def test_spatial_references_stand_before_the_question_in_their_order() -> None:
     ]
 
 
+def test_the_spatial_references_of_a_point_stand_before_its_object() -> None:
+    task = Point("a", spatial_refs=((0.1, 0.2), (0.25, 0.5, 0.75, 1.0)))
+    places = [*map(coordinate_input, (0.1, 0.2, 0.5, 0.75)), size_input(0.5, 0.5)]
+    assert build(task) == [*tokens(1, 2581, 2), *places, *letters(" a"), *tokens(3)]
+
+
 def letters(text: str) -> list[Input]:
     return tokens(*CharacterTokenizer().tokenize(text))
 

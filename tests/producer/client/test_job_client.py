@@ -239,11 +239,14 @@ async def test_an_encoded_image_is_an_image() -> None:
     assert [job.image for job in transport.submitted] == [IMAGE, IMAGE, "data:image/jpeg;base64,aaaa"]
 
 
-async def test_point_refuses_spatial_refs() -> None:
-    async with connect(ScriptedTransport(answer)) as client:
-        assert await client.point(IMAGE, "cat", {"max_objects": 1}) == {"points": [{"x": 0.25, "y": 0.75}]}
-        with pytest.raises(InvalidJob, match="spatial_refs go with query and gaze"):
-            await client.point(IMAGE, "cat", spatial_refs=[[0.5, 0.5]])
+async def test_point_takes_spatial_refs_and_detect_does_not() -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport) as client:
+        found = await client.point(IMAGE, "cat", {"max_objects": 1}, spatial_refs=[[0.5, 0.5]])
+        assert found == {"points": [{"x": 0.25, "y": 0.75}]}
+        with pytest.raises(InvalidJob, match="spatial_refs go with query, point, gaze"):
+            await client.prepare("detect", IMAGE, object="cat", spatial_refs=[[0.5, 0.5]])
+    assert [job.spatial_refs for job in transport.submitted] == [[(0.5, 0.5)]]
 
 
 async def test_values_win_over_the_config() -> None:

@@ -50,9 +50,10 @@ class Detect:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Find the centres of an object."""
+    """Find the centres of an object; `spatial_refs` are the places that the request is about."""
 
     object: str
+    spatial_refs: tuple[SpatialRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,16 +107,16 @@ def cutting_of(job: Job) -> Cutting:
 def _task(job: Job) -> engine.Task:
     spec = spec_of(job.skill)
     prompt = spec.prompt_for(msgspec.structs.asdict(job))
+    refs = tuple(tuple(ref) for ref in job.spatial_refs or ())
     match spec.runs or spec.name:
         case Skill.QUERY:
-            refs = tuple(tuple(ref) for ref in job.spatial_refs or ())
             return engine.Query(prompt or job.question or "", reasoning=job.reasoning, spatial_refs=refs)
         case Skill.CAPTION:
             return engine.Caption(job.length.value)
         case Skill.DETECT:
             return engine.Detect(prompt or job.object or "")
         case Skill.POINT:
-            return engine.Point(prompt or job.object or "")
+            return engine.Point(prompt or job.object or "", refs)
         case Skill.CHAT:
             today = None if job.date is None else date.fromisoformat(job.date)
             return engine.Chat(tuple(map(_message, job.messages or ())), today)

@@ -130,10 +130,14 @@ class LocalEngine(SpeechMethods):
         return await self.run("detect", image, settings=settings, object=object)
 
     async def point(
-        self, image: "ImageSource", object: str, settings: Mapping[str, Any] | None = None
+        self,
+        image: "ImageSource",
+        object: str,
+        settings: Mapping[str, Any] | None = None,
+        spatial_refs: Sequence[Sequence[float]] | None = None,
     ) -> dict[str, Any]:
         """Point at every instance of an object: {"points": [{"x", "y"}]}, fractions of the image."""
-        return await self.run("point", image, settings=settings, object=object)
+        return await self.run("point", image, settings=settings, object=object, spatial_refs=spatial_refs)
 
     async def gaze(
         self, image: "ImageSource", eye: Sequence[float], settings: Mapping[str, Any] | None = None

@@ -27,6 +27,8 @@ def check_task(request: Request, config: ModelConfig) -> None:
     else:
         assert isinstance(task, Detect | Point), "a chat is a query by now, and other tasks were refused"
         _check_text(task.object, "object")
+        for ref in task.spatial_refs if isinstance(task, Point) else ():
+            _check_ref(ref)
     for image in request.media:
         if isinstance(image, Crops):
             _check_crops(image, config.vision.geometry)

@@ -20,15 +20,15 @@ def _build(task: Task, ids: TokenizerConfig, tokenizer: Tokenizer) -> list[Input
     if isinstance(task, Caption):
         return _tokens(templates.caption[task.length])
     if isinstance(task, Query):
-        refs = [fed for ref in task.spatial_refs for fed in _reference(ref)]
         question = _tokens(tokenizer.tokenize(task.question))
-        return _tokens(templates.query.prefix) + refs + question + _tokens(_query_end(task, ids))
+        return _tokens(templates.query.prefix) + _references(task) + question + _tokens(_query_end(task, ids))
     if isinstance(task, Gaze):
         return _gaze(task, ids, tokenizer)
     assert isinstance(task, Detect | Point), "a chat is a query by now, and other tasks were refused"
     affixes = templates.detect if isinstance(task, Detect) else templates.point
     # the object's name follows the template as a word, the question does not
-    return _tokens([*affixes.prefix, *tokenizer.tokenize(f" {task.object}"), *affixes.suffix])
+    words = _tokens([*tokenizer.tokenize(f" {task.object}"), *affixes.suffix])
+    return _tokens(affixes.prefix) + (_references(task) if isinstance(task, Point) else []) + words
 
 
 def _gaze(task: Gaze, ids: TokenizerConfig, tokenizer: Tokenizer) -> list[Input]:
@@ -46,6 +46,10 @@ def _query_end(task: Query, ids: TokenizerConfig) -> tuple[int, ...]:
     if ids.reasons(task):
         return (*suffix, ids.thinking_id) if ids.reasoning_after_suffix else (ids.thinking_id,)
     return suffix + suffix if ids.query_double_suffix else suffix
+
+
+def _references(task: Query | Point) -> list[Input]:
+    return [fed for ref in task.spatial_refs for fed in _reference(ref)]
 
 
 def _reference(ref: SpatialRef) -> list[Input]:
