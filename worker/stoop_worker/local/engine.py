@@ -74,8 +74,7 @@ class LocalEngine(SpeechMethods):
         self._catalog_sampling = chosen.entry.sampling if chosen.entry else {}
         if settings.get("adapters") is not None:
             settings["adapters"] = Path(settings["adapters"])
-        licence = chosen.entry.licence if chosen.entry else None
-        defaults = {"licence": licence, "max_context": chosen.context}
+        defaults = {"licence": chosen.entry and chosen.entry.licence, "max_context": chosen.context}
         self._settings = EngineSettings(model=chosen.source, revision=chosen.revision, **{**defaults, **settings})
         self._model: Model | Encoder | None = None
 
@@ -201,7 +200,7 @@ class LocalEngine(SpeechMethods):
         output = spec_of(skill).output
         if stream and output in TEXT_OUTPUTS:
             job = msgspec.structs.replace(job, stream=True)
-            return {output: LocalText(self._follow(job, image), lambda finished: _completed(job, finished))}
+            return {output: LocalText(self._follow(job, image), lambda finished: completed(job, finished, Timings()))}
         answer: dict[str, Any] = msgspec.to_builtins((await self.result(job, image)).output)
         if "embeddings" in answer:
             answer["embeddings"] = [_values(packed).tolist() for packed in answer["embeddings"]]
@@ -215,7 +214,7 @@ class LocalEngine(SpeechMethods):
         """Run a job whose image is passed separately; return the whole result, with metrics and the finish reason."""
         async for output in self._follow(job, image):
             if isinstance(output, Finished):
-                return _completed(job, output)
+                return completed(job, output, Timings())
         raise AssertionError("a request ends in Finished, or raises")
 
     async def _hear(self, job: Job, audio: AudioSource, geometry: MelGeometry, *, stream: bool) -> dict[str, Any]:
@@ -296,7 +295,3 @@ def _job(skill: str, image: object, settings: Mapping[str, Any] | None, asked: M
 def _values(packed: str) -> Values:
     """Return the values of a vector, which the wire carries as little-endian float32 values in base64."""
     return np.frombuffer(base64.b64decode(packed), dtype="<f4")
-
-
-def _completed(job: Job, finished: Finished) -> Result:
-    return completed(job, finished, Timings())
