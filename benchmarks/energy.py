@@ -15,7 +15,7 @@ import torch
 __all__ = ["EnergyMeter", "Samples"]
 
 _PERIOD_SECONDS: Final = 0.02
-_PATIENCE_SECONDS: Final = 1.0
+_WAIT_SECONDS: Final = 1.0
 _LIBRARY: Final = "libnvidia-ml.so.1"
 
 
@@ -74,8 +74,8 @@ class EnergyMeter:
 
         Waits for the counter's first renewal after the second moment.
         """
-        patience = time.perf_counter() + _PATIENCE_SECONDS
-        while self._thread.is_alive() and not self._samples.reach(ended) and time.perf_counter() < patience:
+        deadline = time.perf_counter() + _WAIT_SECONDS
+        while self._thread.is_alive() and not self._samples.reach(ended) and time.perf_counter() < deadline:
             time.sleep(_PERIOD_SECONDS)
         return self._samples.between(began, ended)
 

@@ -365,7 +365,7 @@ async def test_an_error_that_ends_the_run_is_raised_and_finished_rows_are_kept(
             return await super().prepare(skill, image, settings=settings, **fields)
 
     with pytest.raises(type(error), match=str(error)):
-        await go(tmp_path, Numbered(9), Refusing(), Limits(window=1, patience=0.0))
+        await go(tmp_path, Numbered(9), Refusing(), Limits(window=1, outage_seconds=0.0))
     assert len(rows(tmp_path, "results-*")) == 8
 
 
@@ -416,7 +416,7 @@ async def test_only_the_first_rows_are_run_if_no_more_are_wanted(tmp_path: Path)
 async def test_an_answer_that_cannot_be_read_fails_its_row_alone(tmp_path: Path, loss: StoopError, code: str) -> None:
     queue = Queue()
     queue.losses = [loss]
-    run, _ = await go(tmp_path, Numbered(3), queue, Limits(window=1, patience=0.0))
+    run, _ = await go(tmp_path, Numbered(3), queue, Limits(window=1, outage_seconds=0.0))
     assert (run.stopped, len(rows(tmp_path, "results-*"))) == (None, 2)
     [lost] = lines(tmp_path, "errors*")
     assert lost["failure"] == {"code": code, "message": str(loss), "retryable": True}

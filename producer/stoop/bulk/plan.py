@@ -16,7 +16,7 @@ from stoop.bulk.progress import spell_seconds
 from stoop.bulk.row import Ask, Row
 from stoop.bulk.row_run import check_row, make_job, run_job
 from stoop.bulk.sources import Source
-from stoop.client.outage import Patience
+from stoop.client.outage import Retrying
 from stoop.client.submission import Submitter
 from stoop.errors import AudioUnreadable, ConfigError, ImageUnreadable, InvalidJob, JobFailed, StoopError
 from stoop.terminal import legible
@@ -141,15 +141,15 @@ async def probe(source: Source, client: Client, ask: Ask, *, lane: str, rows: in
                 refused = error
     if not jobs:
         raise refused
-    began, patience = time.monotonic(), Patience(needs_answer=True)
+    began, retrying = time.monotonic(), Retrying(needs_answer=True)
 
     async def metrics(job: Job) -> Metrics | None:
         try:
-            return (await run_job(client, submitter, patience, job)).metrics
+            return (await run_job(client, submitter, retrying, job)).metrics
         except JobFailed:
             return None
 
-    async with Submitter(client.submit_many, patience) as submitter:
+    async with Submitter(client.submit_many, retrying) as submitter:
         spent = [each for each in await asyncio.gather(*map(metrics, jobs)) if each]
     rate = len(jobs) / max(time.monotonic() - began, 1e-3)
     count = max(len(spent), 1)

@@ -11,7 +11,7 @@ from stoop.bulk.port import Client
 from stoop.bulk.row import Ask, Row, grouped, identified, in_its_field
 from stoop.client.build_job import build_job
 from stoop.client.chat_images import with_addresses
-from stoop.client.outage import Patience
+from stoop.client.outage import Retrying
 from stoop.client.submission import Submitter
 from stoop.errors import (
     AudioUnreadable,
@@ -66,8 +66,8 @@ class RowRun:
     ask: Ask
     lane: str
     run: str
-    queue: Patience
-    store: Patience
+    queue: Retrying
+    store: Retrying
     uploads: asyncio.Semaphore
 
     async def prepare(self, row: Row, tries: int = 0) -> Job | list[Line]:
@@ -78,7 +78,7 @@ class RowRun:
         try:
             if row.problem is not None:
                 return _failed(row, row.problem)
-            job = await self.store.outlast(lambda: make_job(self.client, row, self.ask, self.lane))
+            job = await self.store.run(lambda: make_job(self.client, row, self.ask, self.lane))
             return identified(job, row, self.run, tries)
         except ImageUnreadable as error:
             return _failed(row, Failure.of(_code(row), str(error)))
@@ -113,7 +113,7 @@ class RowRun:
         return lines
 
 
-async def run_job(client: Client, submitter: Submitter, queue: Patience, job: Job) -> Result:
+async def run_job(client: Client, submitter: Submitter, queue: Retrying, job: Job) -> Result:
     """Submit the job, and wait for its result however long it takes; a job that the queue has lost is submitted again.
 
     Raises `InvalidJob`, `IdempotencyConflict`, `JobFailed`, `JobCancelled`, `JobExpired`, `OutputGone`,
@@ -122,7 +122,7 @@ async def run_job(client: Client, submitter: Submitter, queue: Patience, job: Jo
     while True:
         await submitter.submit(job)
         try:
-            return await queue.outlast(lambda: client.result(job.id, _LOOK_SECONDS))
+            return await queue.run(lambda: client.result(job.id, _LOOK_SECONDS))
         except OutputGone:
             raise  # the queue knows the job, and would not run it again
         except (TimedOut, NotFound):

@@ -17,7 +17,7 @@ from stoop.bulk.progress import IMAGES, Counts, Display, Unit
 from stoop.bulk.row import Ask, Row, grouped
 from stoop.bulk.row_run import RowRun
 from stoop.bulk.sources import Source
-from stoop.client.outage import Patience
+from stoop.client.outage import Retrying
 from stoop.client.submission import Submitter
 from stoop.client.window import Window
 from stoop.errors import QueueUnavailable, StoopError, UploadFailed
@@ -37,14 +37,14 @@ _COUNT_SECONDS: Final = 1.0
 class Limits:
     """At most `window` rows are in flight at once; the run reads `rows` of the source (None: all).
 
-    In each outage of the queue or the object store, the run waits up to `patience` seconds. With `forget` a job's
+    In each outage of the queue or the object store, the run waits up to `outage_seconds`. With `forget` a job's
     answer is removed from the queue once its lines are on disk.
     """
 
     window: int = 512
     budget: Budget = field(default_factory=Budget)
     rows: int | None = None
-    patience: float = 120.0
+    outage_seconds: float = 120.0
     forget: bool = False
 
 
@@ -65,7 +65,7 @@ class Run:
         self._written: list[str] = []
         self.counts = Counts(unit=unit)
         self.stop = Stop()
-        self._archive_patience = self._patience()
+        self._archive_retrying = self._retrying()
 
     @property
     def stopped(self) -> str | None:
@@ -97,7 +97,7 @@ class Run:
             self.stop.check()
             return await client.submit_many(jobs)
 
-        queue, store = self._patience(), self._patience()
+        queue, store = self._retrying(), self._retrying()
         window: Window[list[Line]] = Window(self._limits.window)
         async with Submitter(put, queue) as submitter:
             row_run = RowRun(client, submitter, ask, lane, self._output.run, queue, store, self._uploads)
@@ -105,8 +105,8 @@ class Run:
                 async for ended in lines:
                     self._put(ended)
 
-    def _patience(self) -> Patience:
-        return Patience(self._limits.patience, pause=self.stop.pause, note=self._display.note, needs_answer=True)
+    def _retrying(self) -> Retrying:
+        return Retrying(self._limits.outage_seconds, pause=self.stop.pause, note=self._display.note, needs_answer=True)
 
     async def _row_runs(self, row_run: RowRun) -> AsyncGenerator[Coroutine[Any, Any, list[Line]], None]:
         async with contextlib.aclosing(self._rows()) as rows:
@@ -214,7 +214,7 @@ class Run:
         try:
             for shard in self._output.full_shards:
                 store = functools.partial(asyncio.to_thread, self._output.store, shard)
-                self._output.drop(shard, await self._archive_patience.outlast(store))
+                self._output.drop(shard, await self._archive_retrying.run(store))
         except Stopped:
             pass  # the next session archives the rest
         except StoopError as error:

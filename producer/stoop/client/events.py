@@ -47,7 +47,7 @@ async def follow(
     job_id: str,
     after: int = -1,
     *,
-    patience: float = OUTAGE_SECONDS,
+    outage_seconds: float = OUTAGE_SECONDS,
     silence: float = SILENCE_SECONDS,
 ) -> AsyncGenerator[Event, None]:
     """Yield the job's events, each once, from the first to the terminal one; waits for events still to come.
@@ -55,9 +55,9 @@ async def follow(
     Begins after the event whose `seq` is `after`; nothing follows the terminal one. If the log has expired,
     the terminal event is made of the result. Raises `NotFound` for a job that the queue does not know: at once if a
     client made its id, otherwise after `silence` seconds, because a bare XADD is known only once a worker has claimed
-    it. Raises `QueueUnavailable` when Redis is not there, or goes away and stays away for `patience` seconds.
+    it. Raises `QueueUnavailable` when Redis is not there, or goes away and stays away for `outage_seconds`.
     """
-    last, outage = max(after, -1), Outage(patience)
+    last, outage = max(after, -1), Outage(outage_seconds)
     catch_up = _CatchUp(transport, job_id, last, silence)
     async with transport.subscribe(job_id) as published:
         fresh = await catch_up.read(last)
@@ -87,11 +87,11 @@ async def follow(
                 fresh = []
 
 
-async def wait(transport: Transport, job_id: str, *, patience: float = OUTAGE_SECONDS) -> Result:
+async def wait(transport: Transport, job_id: str, *, outage_seconds: float = OUTAGE_SECONDS) -> Result:
     """Return the job's result as soon as there is one, whatever its status.
 
     Raises `NotFound` for an id that a client made and the queue does not know, and `QueueUnavailable` when Redis is not
-    there, or goes away and stays away for `patience` seconds.
+    there, or goes away and stays away for `outage_seconds`.
     """
     async with transport.subscribe(job_id) as published:
         packed = await transport.result(job_id)
@@ -99,17 +99,17 @@ async def wait(transport: Transport, job_id: str, *, patience: float = OUTAGE_SE
             return _result(packed)
         if names.is_generated(job_id):
             await _check_known(transport, job_id)
-        return await listen(transport, job_id, published, patience=patience)
+        return await listen(transport, job_id, published, outage_seconds=outage_seconds)
 
 
 async def listen(
-    transport: Transport, job_id: str, published: AsyncIterator[bytes | None], *, patience: float = OUTAGE_SECONDS
+    transport: Transport, job_id: str, published: AsyncIterator[bytes | None], *, outage_seconds: float = OUTAGE_SECONDS
 ) -> Result:
     """Return the job's result from its channel, to which the caller subscribed before the job could end.
 
     Raises `QueueUnavailable` as `wait` does.
     """
-    outage = Outage(patience)
+    outage = Outage(outage_seconds)
     async for message in published:
         event = None if message is None else _event(message)
         if isinstance(event, FinishedEvent):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stoop.client.outage import Patience
+from stoop.client.outage import Retrying
 from stoop.client.submission import Put, Submitter
 from stoop.client.window import Window
 from stoop.errors import IdempotencyConflict, InvalidJob, QueueUnavailable, StoopError
@@ -26,12 +26,12 @@ class Gathering:
     """Submits jobs and waits for them, at most `window` at a time; used once.
 
     `put` submits jobs, all or none; `wait` returns the result for an id, or raises `StoopError`. Both are repeated
-    while Redis is away, as long as `patience` lasts.
+    while Redis is away, as long as `retrying` allows.
     """
 
-    def __init__(self, put: Put, wait: _Wait, *, window: int, patience: Patience) -> None:
-        self._submitter = Submitter(put, patience)
-        self._wait, self._patience = wait, patience
+    def __init__(self, put: Put, wait: _Wait, *, window: int, retrying: Retrying) -> None:
+        self._submitter = Submitter(put, retrying)
+        self._wait, self._retrying = wait, retrying
         self._window: Window[tuple[Job, Outcome]] = Window(window)
 
     async def outcomes(self, jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncGenerator[tuple[Job, Outcome], None]:
@@ -58,7 +58,7 @@ class Gathering:
         if job_id != job.id:
             job = msgspec.structs.replace(job, id=job_id)
         try:
-            return job, await self._patience.outlast(lambda: self._wait(job_id))
+            return job, await self._retrying.run(lambda: self._wait(job_id))
         except QueueUnavailable:
             raise
         except StoopError as error:

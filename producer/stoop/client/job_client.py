@@ -8,7 +8,7 @@ from stoop.client import events
 from stoop.client.build_job import checked, within
 from stoop.client.gathering import Gathering, Outcome
 from stoop.client.models import LiveModel, known_models, live_models
-from stoop.client.outage import OUTAGE_SECONDS, Patience
+from stoop.client.outage import OUTAGE_SECONDS, Retrying
 from stoop.client.sending import sending
 from stoop.client.states import read_state, timed_out
 from stoop.client.stored_output import ReadObject, event_with_output, with_output
@@ -90,8 +90,8 @@ class JobClient:
         `QueueUnavailable` when Redis stays away for a minute. If the caller stops early, the jobs in flight keep
         running.
         """
-        patience = Patience(OUTAGE_SECONDS)
-        gathering = Gathering(self._put, lambda job_id: self.result(job_id, timeout), window=window, patience=patience)
+        retrying = Retrying(OUTAGE_SECONDS)
+        gathering = Gathering(self._put, lambda job_id: self.result(job_id, timeout), window=window, retrying=retrying)
         async with contextlib.aclosing(gathering.outcomes(jobs)) as outcomes:
             async for job, outcome in outcomes:
                 yield job, outcome

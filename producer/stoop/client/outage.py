@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from stoop.backoff import backoff
 from stoop.errors import QueueUnavailable, StoopError, UploadFailed
 
-__all__ = ["OUTAGE_SECONDS", "Outage", "Patience"]
+__all__ = ["OUTAGE_SECONDS", "Outage", "Retrying"]
 
 _T = TypeVar("_T")
 
@@ -39,7 +39,7 @@ class Outage:
         self._since = None
 
 
-class Patience:
+class Retrying:
     """Repeats calls while a server is away, for `seconds` in each outage, with growing pauses.
 
     `pause` waits for the seconds it is given; it may raise to end the call. `note` receives a line about each wait.
@@ -59,7 +59,7 @@ class Patience:
         self.pause = pause
         self.note = note
 
-    async def outlast(self, call: Callable[[], Awaitable[_T]]) -> _T:
+    async def run(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Return the call's result. Raise `QueueUnavailable` or `UploadFailed` if the server stays away."""
         outage, failures = Outage(self._seconds), 0
         while True:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from stoop.client.outage import Patience
+from stoop.client.outage import Retrying
 from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull, StoopError
 from stoop_schemas import names
 from stoop_schemas.job import Job
@@ -45,13 +45,13 @@ class _Waiting(NamedTuple):
 class Submitter:
     """Submits jobs in order, as many in one call as are waiting; use it in an `async with`.
 
-    `put` takes all of its jobs or raises. While it raises `QueueUnavailable`, `patience` repeats the call. If a lane is
+    `put` takes all of its jobs or raises. While it raises `QueueUnavailable`, `retrying` repeats the call. If a lane is
     full, the jobs that fit are submitted, and the others once the queue expects room.
     """
 
-    def __init__(self, put: Put, patience: Patience) -> None:
+    def __init__(self, put: Put, retrying: Retrying) -> None:
         self._put = put
-        self._patience = patience
+        self._retrying = retrying
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
@@ -88,20 +88,20 @@ class Submitter:
         # a cancelled caller no longer wants its job
         batch = [waiting for waiting in batch if not waiting.job_id.done()]
         try:
-            replies = await submit_each(self._outlast, [waiting.job for waiting in batch])
+            replies = await submit_each(self._put_retrying, [waiting.job for waiting in batch])
             _settle(batch, replies)
             batch = [waiting for waiting, reply in zip(batch, replies, strict=True) if isinstance(reply, QueueFull)]
             if batch:
                 seconds = min(reply.retry_after for reply in replies if isinstance(reply, QueueFull))
-                self._patience.note(f"the queue is full; retrying in {seconds:g} s")
-                await self._patience.pause(seconds)
+                self._retrying.note(f"the queue is full; retrying in {seconds:g} s")
+                await self._retrying.pause(seconds)
         except Exception as error:  # raised where the jobs are awaited
             _settle(batch, [error] * len(batch))
             return []
         return batch
 
-    async def _outlast(self, jobs: Sequence[Job]) -> list[str]:
-        return await self._patience.outlast(lambda: self._put(jobs))
+    async def _put_retrying(self, jobs: Sequence[Job]) -> list[str]:
+        return await self._retrying.run(lambda: self._put(jobs))
 
 
 def _settle(batch: Sequence[_Waiting], replies: Sequence[str | Exception]) -> None:

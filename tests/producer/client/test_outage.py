@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from stoop.backoff import backoff
-from stoop.client.outage import Patience
+from stoop.client.outage import Retrying
 from stoop.errors import QueueUnavailable, UploadFailed
 
 
@@ -34,7 +34,7 @@ class Pauses:
 async def test_a_call_is_repeated_after_longer_and_longer_pauses(error: type[Exception]) -> None:
     pauses, notes = Pauses(), []
     server = Server(9, error)
-    assert await Patience(pause=pauses, note=notes.append).outlast(server.call) == "here"
+    assert await Retrying(pause=pauses, note=notes.append).run(server.call) == "here"
     assert notes == ["gone; trying again"] * 9
     bounds = [min(8.0, 0.5 * 2**failures) for failures in range(9)]
     assert all(most / 2 <= seconds <= most for seconds, most in zip(pauses.seconds, bounds, strict=True))
@@ -42,23 +42,23 @@ async def test_a_call_is_repeated_after_longer_and_longer_pauses(error: type[Exc
 
 async def test_a_server_that_stays_away_is_given_up() -> None:
     with pytest.raises(QueueUnavailable):
-        await Patience(0.0, pause=Pauses()).outlast(Server(2).call)
+        await Retrying(0.0, pause=Pauses()).run(Server(2).call)
 
 
 async def test_a_server_that_never_answered_is_waited_for_only_on_request() -> None:
-    patience = Patience(pause=Pauses(), needs_answer=True)
+    retrying = Retrying(pause=Pauses(), needs_answer=True)
     server = Server(1)
     with pytest.raises(QueueUnavailable):
-        await patience.outlast(server.call)
-    assert await patience.outlast(server.call) == "here"
+        await retrying.run(server.call)
+    assert await retrying.run(server.call) == "here"
     server.refusals = 3
-    assert await patience.outlast(server.call) == "here"
+    assert await retrying.run(server.call) == "here"
 
 
 async def test_other_errors_are_raised_at_once() -> None:
     pauses = Pauses()
     with pytest.raises(KeyError):
-        await Patience(pause=pauses).outlast(Server(1, KeyError).call)
+        await Retrying(pause=pauses).run(Server(1, KeyError).call)
     assert pauses.seconds == []
 
 

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stoop.client.outage import Patience
+from stoop.client.outage import Retrying
 from stoop.client.submission import CHUNK, Submitter, submit_each
 from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
 from stoop_schemas.failure import Failure, FailureCode
@@ -80,7 +80,7 @@ async def test_a_submitter_outlasts_an_outage() -> None:
             raise QueueUnavailable("gone")
         return await lanes.put(jobs)
 
-    async with Submitter(put, Patience(pause=skip)) as submitter:
+    async with Submitter(put, Retrying(pause=skip)) as submitter:
         assert await submitter.submit(job(1)) == "job-1"
     away = 1
     with pytest.raises(QueueUnavailable):
@@ -89,7 +89,7 @@ async def test_a_submitter_outlasts_an_outage() -> None:
 
 async def test_a_submitter_submits_the_jobs_that_wait_in_one_call() -> None:
     lanes = Lanes(conflicting="job-7")
-    async with Submitter(lanes.put, Patience()) as submitter:
+    async with Submitter(lanes.put, Retrying()) as submitter:
         jobs = [job(number) for number in range(20) if number != 7]
         assert await asyncio.gather(*map(submitter.submit, jobs)) == [one.id for one in jobs]
         assert lanes.calls == 1
@@ -104,7 +104,7 @@ async def test_a_submitter_waits_for_the_queues_retry_after() -> None:
         pauses.append(seconds)
         lanes.held.clear()
 
-    async with Submitter(lanes.put, Patience(pause=pause, note=notes.append)) as submitter:
+    async with Submitter(lanes.put, Retrying(pause=pause, note=notes.append)) as submitter:
         ids = await asyncio.gather(*(submitter.submit(job(number)) for number in range(12)))
     assert ids == [f"job-{number}" for number in range(12)]
     assert pauses == [7.0, 7.0]
@@ -117,7 +117,7 @@ async def test_an_interrupted_pause_ends_the_waiting_jobs() -> None:
     async def pause(seconds: float) -> None:
         raise KeyError("stopped")
 
-    async with Submitter(lanes.put, Patience(pause=pause)) as submitter:
+    async with Submitter(lanes.put, Retrying(pause=pause)) as submitter:
         ended = await asyncio.gather(*(submitter.submit(job(number)) for number in range(4)), return_exceptions=True)
     assert ended[:2] == ["job-0", "job-1"]
     assert all(isinstance(error, KeyError) for error in ended[2:])

@@ -94,9 +94,7 @@ async def test_the_answer_comes_without_a_look_at_the_result(
         assert (ids, await reads() - before) == ([job.id], 0)
 
 
-async def test_a_failure_and_the_end_of_patience_are_errors(
-    queue: OnRedis, client: AsyncClient, broker: Broker
-) -> None:
+async def test_a_failure_and_a_timeout_are_errors(queue: OnRedis, client: AsyncClient, broker: Broker) -> None:
     async with asyncio.timeout(SOON):
         settling = asyncio.create_task(settle_next(broker, None))
         with pytest.raises(JobFailed, match="no reason"):

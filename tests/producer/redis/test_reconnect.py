@@ -163,7 +163,7 @@ async def test_an_outage_that_does_not_end_is_reported(
     client: AsyncClient, redis_url: str, redis_server: EmbeddedRedis
 ) -> None:
     job_id = await client.submit(await client.prepare("query", question="?"))
-    events = follow(client._transport, job_id, patience=0.0)
+    events = follow(client._transport, job_id, outage_seconds=0.0)
     assert await anext(events) == QueuedEvent(id=job_id, seq=0)
     redis_server.kill()
     try:

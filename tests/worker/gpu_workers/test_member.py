@@ -112,7 +112,7 @@ async def test_a_worker_starts_when_the_worker_of_an_earlier_parent_has_left_its
 async def test_a_stop_ends_the_wait_for_a_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         one = member(tmp_path, "2")
-        one.port, one.patience, one.lock = taken.getsockname()[1], 3600.0, DeviceLock(tmp_path / "lock")
+        one.port, one.wait_seconds, one.lock = taken.getsockname()[1], 3600.0, DeviceLock(tmp_path / "lock")
         running = asyncio.create_task(one.run())
         await asyncio.sleep(0)
         one.stop()
@@ -127,7 +127,7 @@ async def test_a_failure_without_its_gpu_or_its_port_is_tried_again(tmp_path: Pa
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for folder, held, port in (("gpu", lock.path, None), ("port", tmp_path / "free", taken.getsockname()[1])):
             one = member(tmp_path / folder, "2")
-            one.lock, one.port, one.patience = DeviceLock(held), port, 0.0
+            one.lock, one.port, one.wait_seconds = DeviceLock(held), port, 0.0
             assert await one.run() == 2
             assert (starts(tmp_path / folder), one.given_up) == (3, True)
     lock.close()

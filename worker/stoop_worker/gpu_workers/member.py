@@ -45,7 +45,7 @@ class Restarts:
 class Member:
     """The worker of one device; `run` keeps it running until `stop`.
 
-    Each start waits at most `patience` seconds for `lock` and `port`: the worker of a parent that was killed keeps its
+    Each start waits at most `wait_seconds` for `lock` and `port`: the worker of a parent that was killed keeps its
     GPU and its port until it has drained. A worker that starts without them is tried again if it fails, even with
     `BAD_CONFIGURATION`, because the GPU's memory or the port may be free later.
     """
@@ -55,7 +55,7 @@ class Member:
     environment: Mapping[str, str]
     ready_file: Path
     port: int | None = None
-    patience: float = 60.0
+    wait_seconds: float = 60.0
     lock: DeviceLock | None = None
     restarts: Restarts = field(default_factory=Restarts)
     restarted: int = 0
@@ -108,8 +108,8 @@ class Member:
         self._send(signal.SIGKILL)
 
     async def _is_free(self) -> bool:
-        """Wait for the GPU and the port; return False if `stop` came first, or `patience` has run out."""
-        until, logged = asyncio.get_running_loop().time() + self.patience, ""
+        """Wait for the GPU and the port; return False if `stop` came first, or `wait_seconds` have run out."""
+        until, logged = asyncio.get_running_loop().time() + self.wait_seconds, ""
         while (reason := self._reason_to_wait()) is not None:
             if reason != logged:
                 log.warning("a worker waits to start", gpu=self.device.name, reason=reason)

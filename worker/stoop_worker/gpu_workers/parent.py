@@ -69,9 +69,9 @@ def _members(
         ready_file = folder / f"{index}.ready"
         environment = environment_of(config, flags, device, index=index, count=len(devices), ready_file=ready_file)
         command = [*program, str(os.getpid()), device.name]
-        port, patience = port_of(config, index), config.drain_seconds + _LATE_SECONDS
+        port, wait_seconds = port_of(config, index), config.drain_seconds + _LATE_SECONDS
         lock = DeviceLock(lock_path(device, config.model))
-        members.append(Member(device, command, environment, ready_file, port, patience, lock))
+        members.append(Member(device, command, environment, ready_file, port, wait_seconds, lock))
     return members
 
 
