@@ -131,8 +131,8 @@ def _up(
         except subprocess.TimeoutExpired:
             process.kill()
             _, rest = process.communicate()
-        # pytest shows this only if the test fails
-        print("".join(written), rest, *(log.read_text() for log in folder.glob("worker.log")), sep="\n")
+        logs = [log.read_text() for place in (folder, temporary) if place for log in place.rglob("worker.log")]
+        print("".join(written), rest, *logs, sep="\n")  # pytest shows it only if the test fails
 
 
 def _advice(written: list[str]) -> tuple[str, list[str]]:
