@@ -31,7 +31,7 @@ async def test_a_job_with_an_unknown_or_a_broken_adapter_fails_alone(client: Asy
     assert [plain.status, tuned.status] == [State.COMPLETED] * 2
     assert _named(plain, service) and not _named(tuned, service), "the adapter changes its own job's caption alone"
     assert unknown.failure == Failure(
-        FailureCode.INVALID_ARGUMENT, f"there is no adapter {UNKNOWN!r} here; there is {TUNED}", False
+        FailureCode.INVALID_ARGUMENT, f"there is no adapter {UNKNOWN!r} here: check its id", False
     )
     assert broken.failure is not None and broken.failure.code is FailureCode.INVALID_ARGUMENT
     assert broken.failure.message.startswith(f"the adapter {BROKEN!r} cannot be used: ")

@@ -153,7 +153,7 @@ def test_an_image_is_cached_for_each_adapter_separately(case: str, bank: Adapter
     [
         ("torn", "the adapter 'torn' cannot be used: "),
         ("half", "the adapter 'half' cannot be used: layer 0, fc1: A or B is missing"),
-        ("birds", "there is no adapter 'birds' here; there is cats, dogs"),
+        ("birds", "there is no adapter 'birds' here: check its id"),
     ],
 )
 def test_an_adapter_that_cannot_be_used_fails_its_job_alone(

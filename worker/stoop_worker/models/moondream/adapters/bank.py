@@ -41,8 +41,9 @@ class AdapterBank:
         if adapter in self.broken:
             raise RequestInvalid(f"the adapter {adapter!r} cannot be used: {self.broken[adapter]}")
         if adapter not in self.loaded:
-            known = ", ".join(sorted(self.loaded)) or "none: start the worker with --adapters"
-            raise RequestInvalid(f"there is no adapter {adapter!r} here; there is {known}")
+            # the names of others may belong to other tenants
+            advice = "check its id" if self.loaded else "start the worker with --adapters"
+            raise RequestInvalid(f"there is no adapter {adapter!r} here: {advice}")
         return self.loaded[adapter]
 
     def give_back(self, number: int) -> None:
