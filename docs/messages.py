@@ -1,7 +1,7 @@
 """Lists every message of an error or a warning, from the code that raises, prints or logs it."""
 
 import ast
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -36,21 +36,27 @@ _DEFECTS: Final = ("AssertionError", "NotImplementedError", "StopIteration", "EO
 
 def messages_page(root: Path) -> str:
     """Return the page in Markdown."""
-    trees = {path.relative_to(root).as_posix(): ast.parse(path.read_text("utf-8")) for path in _sources(root)}
-    exceptions = {name for tree in trees.values() for name in _raised(tree)}
+    # walking a tree takes longer than reading it
+    modules = {
+        path.relative_to(root).as_posix(): list(ast.walk(ast.parse(path.read_text("utf-8")))) for path in _sources(root)
+    }
+    exceptions = {name for nodes in modules.values() for name in _raised(nodes)}
     sections: dict[str, dict[str, set[str]]] = {heading: {} for heading in PARTS.values()}
-    for name, tree in trees.items():
+    for name, nodes in modules.items():
         heading = next(heading for folder, heading in PARTS.items() if name.startswith(f"{folder}/"))
-        for kind, text in messages(tree, exceptions):
+        for kind, text in messages(nodes, exceptions):
             sections[heading].setdefault(text, set()).update({kind} - {""})
     parts = [f"## {heading}\n\n" + "\n".join(_lines(found)) for heading, found in sections.items()]
     return "\n\n".join([_TOP.strip(), *parts]) + "\n"
 
 
-def messages(tree: ast.AST, exceptions: Container[str]) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the text of each message of a module; `exceptions` are the names of those that it may make."""
-    known = dict(_assigned(tree))
-    for node in ast.walk(tree):
+def messages(nodes: Collection[ast.AST], exceptions: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield the kind and the text of each message of a module by its nodes.
+
+    `exceptions` are the names of those that it may make.
+    """
+    known = dict(_assigned(nodes))
+    for node in nodes:
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in exceptions:
                 kind = name
@@ -89,17 +95,17 @@ def _sources(root: Path) -> Iterator[Path]:
         yield from sorted((root / package).rglob("*.py"))
 
 
-def _raised(tree: ast.AST) -> Iterator[str]:
+def _raised(nodes: Collection[ast.AST]) -> Iterator[str]:
     """Yield the names of the exceptions that a module raises."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Raise(exc=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))):
                 if name[0].isupper() and name not in _DEFECTS:
                     yield name
 
 
-def _assigned(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+def _assigned(nodes: Collection[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
         match node:
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
