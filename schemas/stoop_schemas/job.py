@@ -76,7 +76,7 @@ _SIGNATURE: Final = re.compile(SIGNATURE_PATTERN)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A skill to run on an image; flat, so that a line of Moondream's batch files is one too.
+    """A skill to run, with its inputs; flat, so that a line of Moondream's batch files is one too.
 
     `id` comes from the producer (`names.new_id` makes one) and names the job's keys.
     `image` is `s3://bucket/key[?versionId=...]`, `data:image/...;base64,...`, `https://...` (where the worker

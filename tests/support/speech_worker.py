@@ -17,11 +17,11 @@ __all__ = ["speech_worker"]
 @contextlib.contextmanager
 def speech_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[ChildServer]:
     """Run a worker that hears tones, configured by these variables, inside the `with`."""
-    ready = folder / "hearing.ready"
+    ready = folder / "speech.ready"
     worker = ChildServer(
         name="the worker",
         command=[sys.executable, "-m", "tests.support.speech_worker"],
-        log=folder / "hearing.log",
+        log=folder / "speech.log",
         environment={
             **environment,
             "STOOP_READY_FILE": str(ready),
