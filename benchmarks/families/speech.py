@@ -21,20 +21,21 @@ from benchmarks.families.stepping import Stepping
 from stoop_worker.audio import Mel
 from stoop_worker.engine.request import Request, Transcribe
 
-__all__ = ["WORKLOADS", "check"]
+__all__ = ["START", "WORKLOADS", "asks_of", "check", "request_of", "windows_of"]
 
 _SECONDS: Final = 30
 _TOKENS: Final = 100
 _CHECKED: Final = 3
 _WINDOWS: Final = 64  # further requests reuse them, as other windows
-_START: Final = ("<|startoftranscript|>", "<|en|>", "<|transcribe|>")
+START: Final = ("<|startoftranscript|>", "<|en|>", "<|transcribe|>")
+"""The tokens before a transcript."""
 
 
 def check(opened: Opened) -> Checked:
     """Compare the tokens of a few windows, which run together, with transformers."""
-    windows = _windows(opened, _CHECKED)
-    asks = islice(_asks(TOKENS), _CHECKED)
-    requests = [_request(f"check-{ask.photo}", ask, windows) for ask in asks]
+    windows = windows_of(opened, _CHECKED)
+    asks = islice(asks_of(TOKENS), _CHECKED)
+    requests = [request_of(f"check-{ask.photo}", ask, windows) for ask in asks]
     regrets: list[float] = []
     for request, answer in zip(requests, Stepping(opened.engine).answers(requests), strict=True):
         assert answer.window is not None
@@ -47,10 +48,10 @@ def check(opened: Opened) -> Checked:
 def transcribe(opened: Opened) -> list[Figure]:
     """Time windows with 100 tokens each."""
     arguments = opened.arguments
-    windows = _windows(opened, 8 if opened.is_tiny else _WINDOWS)
-    asks = _asks(opened.length(_TOKENS), first=_CHECKED)
+    windows = windows_of(opened, 8 if opened.is_tiny else _WINDOWS)
+    asks = asks_of(opened.length(_TOKENS), first=_CHECKED)
     figures = []
-    with EngineRun(opened.engine, lambda name, ask: _request(name, ask, windows)) as running:
+    with EngineRun(opened.engine, lambda name, ask: request_of(name, ask, windows)) as running:
         running.together(list(islice(asks, max(opened.loads))))
         for load in opened.loads:
             wanted = max(8, min(arguments.requests, arguments.requests * load // 16))
@@ -64,18 +65,18 @@ def transcribe(opened: Opened) -> list[Figure]:
 WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"windows": transcribe, "hour": hour}
 
 
-def _asks(tokens: int, first: int = 0) -> Iterator[Ask]:
+def asks_of(tokens: int, first: int = 0) -> Iterator[Ask]:
     """Yield windows with timestamps, whose rules run beside the model."""
     return (Ask(Transcribe("en"), photo=number, tokens=tokens) for number in count(first))
 
 
-def _windows(opened: Opened, count: int) -> list[Mel]:
+def windows_of(opened: Opened, count: int) -> list[Mel]:
     """Return windows of noise, which all differ."""
     noise = np.random.default_rng(1).standard_normal((opened.document["num_mel_bins"], 3000)).astype(np.float32)
     return [Mel.of(np.roll(noise, 5 * number, axis=1)) for number in range(count)]
 
 
-def _request(name: str, ask: Ask, windows: list[Mel]) -> Request:
+def request_of(name: str, ask: Ask, windows: list[Mel]) -> Request:
     """Return a window that the cache does not know, although its frames may be another one's."""
     window = windows[ask.photo % len(windows)]
     return Request(name, ask.task, (replace(window, digest=b"%d %s" % (ask.photo, window.digest)),), ask.sampling)
@@ -86,7 +87,7 @@ def _regrets(opened: Opened, request: Request, chosen: tuple[int, ...]) -> list[
     """Return the regrets of the words; the rules set the first token, a timestamp."""
     window, words, model = request.media[0], words_of(opened.document), opened.reference
     assert isinstance(window, Mel)
-    start = [words.stop + WHISPER_CONTROLS.index(each) for each in _START]
+    start = [words.stop + WHISPER_CONTROLS.index(each) for each in START]
     ids = torch.tensor([[*start, *chosen[:-1]]], device=model.device)
     frames = torch.from_numpy(window.frames)[None].to(model.device)
     logits_TV = model(input_features=frames, decoder_input_ids=ids, use_cache=False).logits[0]
