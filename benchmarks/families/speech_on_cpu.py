@@ -38,6 +38,7 @@ __all__ = ["main"]
 
 _MODEL: Final = "whisper-39m"
 _SECONDS, _TOKENS, _WINDOWS = 30, 100, 8
+_LEAST_WINDOWS: Final = 2  # in a round
 _CHECKED: Final = 2
 _LATEST_START: Final = 50  # of the first timestamp, as in both engines by default
 _OURS, _OTHER = "engine, float32", "CTranslate2, int8"
@@ -59,11 +60,12 @@ def main(argv: list[str] | None = None) -> None:
     options = _parser().parse_args(argv)
     model = _MODEL + TINY * options.tiny
     opened = open_model(arguments_of([model, "--device", "cpu", "--dtype", "fp32"]))
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = _converted(Path(name), opened)
         ours = _Ours(opened)
         checked = speech.check(opened)
-        _check_other(ours, _Other(folder, opened, "float32", threads=2))
+        _check_other(ours, _Other(folder, opened, "float32", threads=1))
         opened.reference = None
         found: dict[str, list[_Rate]] = {}
         for threads in options.threads:
@@ -147,14 +149,15 @@ def _check_other(ours: _Ours, other: _Other) -> None:
 
 def _measure(found: dict[str, list[_Rate]], cases: Mapping[str, _Run], threads: int, load: int, rounds: int) -> None:
     """Time the cases alternately; the first round warms them up."""
+    turns = max(1, _LEAST_WINDOWS // load)
     for number in range(rounds + 1):
         for name, run in cases.items():
             processor, wall = time.process_time(), time.perf_counter()
-            for _ in range(_WINDOWS // load):
+            for _ in range(turns):
                 _check_lengths(name, run(load))
             processor, wall = time.process_time() - processor, time.perf_counter() - wall
             if number:
-                sound = _SECONDS * load * (_WINDOWS // load)
+                sound = _SECONDS * load * turns
                 found.setdefault(f"{name}, {load} in flight, {threads} threads", []).append(
                     _Rate(sound / processor, sound / wall)
                 )
