@@ -50,4 +50,5 @@ def test_a_window_after_the_end_of_the_audio_is_filled_with_zeros() -> None:
 
 def test_silence_has_features_too() -> None:
     features = log_mel(np.zeros(16_000, dtype=np.int16), 80)
-    assert np.unique(features).tolist() == [-1.5]
+    # a processor may round the logarithm in the last bit
+    assert np.unique(features).tolist() == pytest.approx([-1.5], abs=1e-6)

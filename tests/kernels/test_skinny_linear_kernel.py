@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.skinny_linear import products, reference, sums
@@ -69,7 +70,7 @@ def test_one_row_has_fewer_parts(rows: int, parts: int) -> None:
 @pytest.mark.parametrize(("rows", "out", "width"), [(3, 200, 256), (3, 256, 200), (0, 256, 256), (65, 64, 1024)])
 def test_other_sizes_go_to_torch(rows: int, out: int, width: int, dtype: torch.dtype) -> None:
     x, weight, bias = within(rows, width, dtype), within(out, width, dtype), torch.randn(out).to(dtype)
-    assert torch.equal(products.skinny_linear(x, weight, bias), reference.skinny_linear(x, weight, bias))
+    assert torch.equal(products.skinny_linear(x, weight, bias), functional.linear(x, weight, bias))
     parts = products.split_linear(x, weight)
     assert (parts.dtype, parts.shape) == (torch.float32, (1, rows, out))
     assert torch.equal(parts, reference.split_linear(x, weight))

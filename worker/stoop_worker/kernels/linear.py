@@ -33,6 +33,9 @@ def _suits_onednn(x_TC: Tensor, weight_NC: Tensor) -> bool:
     out, into = weight_NC.shape
     if x_TC.numel() * out < _LEAST_SIZE or (x_TC.numel() < _FEW_ROWS * into and out < _VOCABULARY):
         return False
+    # a weight with gaps in memory would go to oneDNN's reference code, which takes a thousand times as long
+    if not (weight_NC.is_contiguous() or weight_NC.t().is_contiguous()):
+        return False
     return not (torch.is_grad_enabled() and (x_TC.requires_grad or weight_NC.requires_grad))
 
 
