@@ -28,13 +28,14 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from tokenizers import models, pre_tokenizers, processors
-from torch.nn.functional import linear, normalize
+from torch.nn.functional import normalize
 
 from benchmarks.figures import machine, write_json
 from stoop_worker.engine.batch_engine import BatchEngine
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.request import Embed, Finished, Request
+from stoop_worker.kernels.linear import linear
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.options import LoadOptions
 from tests.support.tiny_encoder import BGE_M3, write_encoder

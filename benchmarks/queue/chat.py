@@ -5,7 +5,9 @@
 
 A process of its own draws random weights, writes them as a checkpoint folder, and measures the engine on them before
 the worker starts. With `--rows` below `--concurrency`, more jobs wait than the engine takes into a step, as in a queue
-with a backlog. Otherwise a row stays empty from a job's end to the arrival of the next one. With `--again` another
+with a backlog. Otherwise a row stays empty from a job's end to the arrival of the next one. With `--spread` answers
+have different lengths. If all have one, those that began together end together, and the engine alone prefills their
+successors in one step, which requests of independent callers never share. With `--again` another
 process measures the engine again after the worker's end, and the share is relative to the mean of both.
 
 On the CPU the engine is busy all the time, so empty rows show as more of its CPU time for a token. The last lines
@@ -20,8 +22,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import torch
@@ -82,7 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", type=int, default=64, help="most sequences in a step")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--prompt", type=int, default=300, help="tokens of a prompt")
-    parser.add_argument("--answer", type=int, default=128, help="tokens of an answer")
+    parser.add_argument("--answer", type=int, default=128, help="tokens of an answer, on average")
+    parser.add_argument("--spread", type=float, default=0.0, help="most difference to it, as a share of it below 1")
     parser.add_argument("--seconds", type=float, default=60.0, help="most time for each closed loop")
     parser.add_argument("--again", action="store_true", help="measure the engine a second time, after the queue")
     parser.add_argument("--folder", type=Path, help="where the servers and the model's folder go, for example /dev/shm")
@@ -92,7 +96,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _asks(arguments: argparse.Namespace, first: int) -> Iterator[Ask]:
-    return prompts(arguments.prompt, arguments.answer, first=first)
+    """Yield chats whose answers have lengths that are evenly distributed around the average."""
+    random, spread = Random(first), arguments.spread
+    for ask in prompts(arguments.prompt, arguments.answer, first=first):
+        yield replace(ask, tokens=max(1, round(ask.tokens * random.uniform(1 - spread, 1 + spread))))
 
 
 def _engine(words: list[str], folder: Path, number: int) -> dict[str, Any]:
@@ -165,7 +172,7 @@ def _queue(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     figures = summarise(run.records, load, began=run.began)
     return {
         "kind": "queue-chat",
-        **{name: getattr(arguments, name) for name in ("model", "dtype", "prompt", "answer", "rows")},
+        **{name: getattr(arguments, name) for name in ("model", "dtype", "prompt", "answer", "spread", "rows")},
         "machine": machine(arguments.device),
         "figures": [asdict(figures)],
         **worker_cpu(*run.cpu, len(run.records)),

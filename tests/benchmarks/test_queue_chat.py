@@ -7,7 +7,8 @@ pytest.importorskip("transformers")
 
 def test_chats_go_through_the_queue(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("chat")
-    sizes = ["--concurrency", "4", "--rows", "2", "--requests", "6", "--prompt", "40", "--answer", "4"]
+    load = ["--concurrency", "4", "--rows", "2", "--requests", "6"]
+    sizes = [*load, "--prompt", "40", "--answer", "4", "--spread", "0.5"]
     place = ["--folder", str(folder), "--out", str(folder / "figures.json")]
     document = chat.main(["llama-1b-tiny", "--device", "cpu", "--dtype", "fp32", "--threads", "1", *sizes, *place])
     (figures,) = document["figures"]
