@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from benchmarks.bulk.process import BulkProcess, draw_images
 from stoop.demo.embedded import EmbeddedS3, embedded_redis, embedded_s3
-from stoop.demo.worker_process import EMBEDS, HEARS, SEES, bundled, find_model, running_worker
+from stoop.demo.recordings import find_recordings
+from stoop.demo.worker_process import EMBEDS, HEARS, SEES, find_model, running_worker
 
 __all__ = ["KINDS", "measure_kills"]
 
@@ -93,8 +94,7 @@ def _write_texts(count: int, folder: Path, s3: EmbeddedS3) -> _Rows:
 def _write_recordings(count: int, folder: Path, s3: EmbeddedS3) -> _Rows:
     """Put the bundled recordings into the store again and again; a bad one is a text, a cut header, or empty."""
     random_, store = random.Random(5), s3.client()
-    recordings = bundled("demo_hearing/recordings")
-    files = [recordings / talk["file"] for talk in json.loads((recordings / "talks.json").read_text())]
+    files = [recording.path for recording in find_recordings()]
     broken = sorted(random_.sample(range(count), round(count * _BAD_RECORDINGS)))
     names, answers = [], {}
     for number in range(count):
@@ -111,8 +111,7 @@ def _write_recordings(count: int, folder: Path, s3: EmbeddedS3) -> _Rows:
 
 
 def _words() -> list[str]:
-    talks = json.loads((bundled("demo_hearing/recordings") / "talks.json").read_text())
-    return sorted({word for talk in talks for word in talk["english"].split()})
+    return sorted({word for recording in find_recordings() for word in recording.english.split()})
 
 
 _Write = Callable[[int, Path, EmbeddedS3], _Rows]

@@ -17,6 +17,7 @@ from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture, draw_pictures
 from stoop.demo.worker_process import find_model, running_worker
+from tests.support.worker_process import worker_process
 
 __all__ = [
     "ROOT",
@@ -74,20 +75,7 @@ def new_deployment(redis: EmbeddedRedis, s3: EmbeddedS3) -> Deployment:
 
 def streaming_worker(deployment: Deployment, folder: Path) -> ChildServer:
     """A worker with the engine of `streaming_child`, to be started and ended by the caller."""
-    ready = folder / "ready"
-    return ChildServer(
-        name="the worker",
-        command=[sys.executable, "-m", "tests.examples.streaming_worker"],
-        log=folder / "worker.log",
-        environment={
-            **deployment.variables,
-            "STOOP_READY_FILE": str(ready),
-            "STOOP_LEASE_SECONDS": "2",
-            "STOOP_DRAIN_SECONDS": "1",
-        },
-        answers=lambda pid: ready.exists(),
-        start_seconds=60,
-    )
+    return worker_process("tests.examples.streaming_worker", folder, deployment.variables)
 
 
 @pytest.fixture(scope="session")

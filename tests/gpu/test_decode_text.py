@@ -5,6 +5,7 @@ same of the pool whichever of the inputs ran before.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,33 +14,24 @@ from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import early
-from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
 from stoop_worker.kernels.hopper import CudaKernel, is_hopper
 from stoop_worker.kernels.layer_stack import LayerStack, stack_of
 from stoop_worker.kernels.paged_attention import PagedLayout
-from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
+from stoop_worker.kernels.rotate_write import Places, rotation_table
 from stoop_worker.models.decoder import decode_text, text
-from stoop_worker.models.decoder.weights import Block, DecoderWeights
+from stoop_worker.models.decoder.weights import DecoderWeights
+from tests.support import random_blocks
+from tests.support.random_blocks import DecoderSizes, random_block
 
 PAGE, LAYERS = 16, 3
 ROWS = [1, 2, 4, 5, 16, 17, 64, 65]
 INPUTS, ROUNDS, LONGEST = 5, 40, 960
 
 
-class Sizes(NamedTuple):
-    dim: int
-    inner: int
-    heads: int
-    key_heads: int
-    head_dim: int
-    normed: bool
-    float8: bool = False
-
-
 SIZES = {
-    "llama": Sizes(2048, 8192, 32, 8, 64, False),
-    "qwen3": Sizes(2560, 9728, 32, 8, 128, True),
-    "qwen3-fp8": Sizes(2560, 9728, 32, 8, 128, True, float8=True),
+    "llama": DecoderSizes(2048, 8192, 32, 8, 64, False),
+    "qwen3": DecoderSizes(2560, 9728, 32, 8, 128, True),
+    "qwen3-fp8": DecoderSizes(2560, 9728, 32, 8, 128, True, float8=True),
 }
 
 
@@ -74,38 +66,16 @@ class Chain:
         return text.forward(self.place.x_BC, self.kv, self.places, self.weights)
 
 
-def randn(*shape: int, scale: float = 1.0) -> Tensor:
-    return (scale * torch.randn(*shape, device="cuda")).bfloat16()
-
-
-def block_of(sizes: Sizes) -> Block:
-    def linear(out: int, width: int) -> Weight:
-        if sizes.float8:
-            scales = (0.5 + torch.rand(out // 128, width // 128, device="cuda")) * width**-0.5
-            return BlockFp8(randn(out, width).to(torch.float8_e4m3fn), scales, 128)
-        return randn(out, width, scale=width**-0.5)
-
-    def norm(width: int) -> Tensor:
-        return 1 + randn(width, scale=0.1)
-
-    joined = sizes.heads * sizes.head_dim
-    return Block(
-        norm=norm(sizes.dim),
-        qkv=linear(joined + 2 * sizes.key_heads * sizes.head_dim, sizes.dim),
-        out=linear(sizes.dim, joined),
-        head_norms=HeadNorms(norm(sizes.head_dim), norm(sizes.head_dim), 1e-6) if sizes.normed else None,
-        mlp_norm=norm(sizes.dim),
-        gate_up=linear(2 * sizes.inner, sizes.dim),
-        down=linear(sizes.dim, sizes.inner),
-    )
+randn = partial(random_blocks.randn, device="cuda")
 
 
 @pytest.fixture(scope="module", params=SIZES)
-def model(request: pytest.FixtureRequest) -> tuple[Sizes, DecoderWeights]:
+def model(request: pytest.FixtureRequest) -> tuple[DecoderSizes, DecoderWeights]:
     torch.manual_seed(0)
     sizes = SIZES[request.param]
     none = randn(1, sizes.dim)
-    return sizes, DecoderWeights(none, tuple(block_of(sizes) for _ in range(LAYERS)), none[0], none, 1e-5)
+    blocks = tuple(random_block(sizes, epsilon=1e-6, device="cuda") for _ in range(LAYERS))
+    return sizes, DecoderWeights(none, blocks, none[0], none, 1e-5)
 
 
 CHAINS = {**{str(rows): (rows, False) for rows in ROWS}, "one-launch": (1, True)}
@@ -113,7 +83,7 @@ CHAINS = {**{str(rows): (rows, False) for rows in ROWS}, "one-launch": (1, True)
 
 
 @pytest.fixture(params=CHAINS.values(), ids=CHAINS)
-def chain(request: pytest.FixtureRequest, model: tuple[Sizes, DecoderWeights]) -> Chain:
+def chain(request: pytest.FixtureRequest, model: tuple[DecoderSizes, DecoderWeights]) -> Chain:
     (rows, single), (sizes, weights) = request.param, model
     torch.manual_seed(rows)
     pages = LONGEST // PAGE
@@ -200,7 +170,7 @@ def test_a_step_that_is_not_captured_has_no_races(chain: Chain) -> None:
     assert torch.stack(errors).amax() < NEARLY
 
 
-def test_the_step_of_one_row_runs_in_its_kernels(model: tuple[Sizes, DecoderWeights]) -> None:
+def test_the_step_of_one_row_runs_in_its_kernels(model: tuple[DecoderSizes, DecoderWeights]) -> None:
     from stoop_worker.kernels.row_linear import takes
 
     sizes, weights = model

@@ -6,23 +6,22 @@ Warps run in a random order there, and copies arrive late; what has not arrived 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
-from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
 from stoop_worker.kernels.block_fp8.reference import wide
 from stoop_worker.kernels.hopper import Unusable
 from stoop_worker.kernels.layer_stack import hopper
 from stoop_worker.kernels.layer_stack.sizes import Sizes
 from stoop_worker.kernels.paged_attention import PagedLayout
-from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
+from stoop_worker.kernels.rotate_write import Places, rotation_table
 from stoop_worker.models.decoder import decode_text
 from stoop_worker.models.decoder.weights import Block, DecoderWeights
 from tests.support.emulated_stack import EmulatedKernel, has_gcc
+from tests.support.random_blocks import DecoderSizes, randn, random_block
 
 pytestmark = pytest.mark.skipif(not has_gcc(), reason="g++ compiles the kernel for the CPU")
 
@@ -31,48 +30,12 @@ ROUNDING = 8e-3
 """The error of bfloat16's roundings, as a share of a row's norm."""
 
 
-class Shape(NamedTuple):
-    dim: int
-    inner: int
-    heads: int
-    key_heads: int
-    head_dim: int
-    normed: bool
-    float8: bool
-    programs: int
-
-
 SHAPES = {
-    "heads of 64": Shape(512, 1024, 8, 2, 64, normed=False, float8=False, programs=5),
-    "normed heads of 128": Shape(512, 1568, 4, 2, 128, normed=True, float8=False, programs=7),
-    "float8": Shape(512, 1024, 8, 2, 128, normed=True, float8=True, programs=7),
+    "heads of 64": DecoderSizes(512, 1024, 8, 2, 64, normed=False),
+    "normed heads of 128": DecoderSizes(512, 1568, 4, 2, 128, normed=True),
+    "float8": DecoderSizes(512, 1024, 8, 2, 128, normed=True, float8=True),
 }
-
-
-def randn(*shape: int, scale: float = 1.0) -> Tensor:
-    return (scale * torch.randn(*shape)).bfloat16()
-
-
-def block_of(shape: Shape) -> Block:
-    def linear(out: int, width: int) -> Weight:
-        if shape.float8:
-            scales = (0.5 + torch.rand(-(-out // 128), width // 128)) * width**-0.5
-            return BlockFp8(torch.randn(out, width).to(torch.float8_e4m3fn), scales, 128)
-        return randn(out, width, scale=width**-0.5)
-
-    def norm(width: int) -> Tensor:
-        return 1 + randn(width, scale=0.1)
-
-    joined = shape.heads * shape.head_dim
-    return Block(
-        norm=norm(shape.dim),
-        qkv=linear(joined + 2 * shape.key_heads * shape.head_dim, shape.dim),
-        out=linear(shape.dim, joined),
-        head_norms=HeadNorms(norm(shape.head_dim), norm(shape.head_dim), EPSILON) if shape.normed else None,
-        mlp_norm=norm(shape.dim),
-        gate_up=linear(2 * shape.inner, shape.dim),
-        down=linear(shape.dim, shape.inner),
-    )
+PROGRAMS = {"heads of 64": 5, "normed heads of 128": 7, "float8": 7}
 
 
 def normed(x: Tensor, weight: Tensor) -> Tensor:
@@ -81,7 +44,7 @@ def normed(x: Tensor, weight: Tensor) -> Tensor:
 
 @dataclass
 class Decoder:
-    shape: Shape
+    shape: DecoderSizes
     blocks: tuple[Block, ...]
     pool: Tensor
     table_BP: Tensor
@@ -154,7 +117,8 @@ def edit(request: pytest.FixtureRequest) -> tuple[str, str]:
 def decoder(
     request: pytest.FixtureRequest, edit: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Decoder]:
-    shape = SHAPES[getattr(request, "param", "heads of 64")]
+    name = getattr(request, "param", "heads of 64")
+    shape, programs = SHAPES[name], PROGRAMS[name]
     kernels: dict[Sizes, EmulatedKernel] = {}
 
     def compiled(sizes: Sizes, device: torch.device) -> EmulatedKernel:
@@ -163,12 +127,12 @@ def decoder(
         return kernels[sizes]
 
     monkeypatch.setattr(hopper, "is_hopper", lambda device: True)
-    monkeypatch.setattr(hopper, "multiprocessors", lambda device: shape.programs)
+    monkeypatch.setattr(hopper, "multiprocessors", lambda device: programs)
     monkeypatch.setattr(hopper, "_compiled", compiled)
     monkeypatch.setattr(hopper, "_SECONDS", 1)
     hopper._counters.cache_clear()
     torch.manual_seed(0)
-    blocks = tuple(block_of(shape) for _ in range(LAYERS))
+    blocks = tuple(random_block(shape, epsilon=EPSILON) for _ in range(LAYERS))
     pages = 320 // PAGE
     pool = randn(LAYERS, 2, pages, PAGE, shape.key_heads, shape.head_dim)
     table_BP, table_SF2 = torch.randperm(pages).int()[None], rotation_table(320, shape.head_dim, 5e5, pool.device)

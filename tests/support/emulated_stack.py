@@ -15,7 +15,7 @@ __all__ = ["EmulatedKernel", "has_gcc"]
 
 EMULATED = Path(__file__).parent / "emulated"
 LATENESS = [2, 40, 400]
-"""A copy arrives in one of so many turns; it differs from launch to launch."""
+"""In each turn a copy arrives with a probability of one in this number. Each launch takes the next number."""
 
 
 def has_gcc() -> bool:

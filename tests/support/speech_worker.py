@@ -10,6 +10,7 @@ from stoop.demo.child_server import ChildServer
 from stoop_worker.config import read_config
 from stoop_worker.logs import configure_logs
 from stoop_worker.main import serve
+from tests.support.worker_process import worker_process
 
 __all__ = ["speech_worker"]
 
@@ -17,20 +18,7 @@ __all__ = ["speech_worker"]
 @contextlib.contextmanager
 def speech_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[ChildServer]:
     """Run a worker that hears tones, configured by these variables, inside the `with`."""
-    ready = folder / "speech.ready"
-    worker = ChildServer(
-        name="the worker",
-        command=[sys.executable, "-m", "tests.support.speech_worker"],
-        log=folder / "speech.log",
-        environment={
-            **environment,
-            "STOOP_READY_FILE": str(ready),
-            "STOOP_LEASE_SECONDS": "2",
-            "STOOP_DRAIN_SECONDS": "1",
-        },
-        answers=lambda pid: ready.exists(),
-        start_seconds=60,
-    )
+    worker = worker_process("tests.support.speech_worker", folder, environment, name="speech")
     worker.start()
     try:
         yield worker
