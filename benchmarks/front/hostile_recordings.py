@@ -70,12 +70,22 @@ def _files(hours: int) -> Mapping[str, Callable[[], bytes]]:
         written[8 + 13 : 8 + 18] = bytes([written[8 + 13] & 0xF0, 0, 0, 0x3E, 0x80])
         return bytes(written)
 
+    def damaged() -> bytes:
+        """Return an hour of noise with a hole every 8 KB, which is less than a thread decodes together."""
+        noise = (3000 * np.random.default_rng(0).normal(size=_PIECE * 16_000)).astype(np.int16)
+        written = bytearray(3600 // _PIECE * encoded(noise, "mp3", "libmp3lame"))
+        for start in range(8 << 10, len(written) - 300, 8 << 10):
+            written[start : start + 300] = bytes(300)
+        return bytes(written)
+
     silence = np.zeros(_PIECE * 16_000, dtype=np.int16)
     return {
         "WAV of 1 s, whose header claims 2 GB": lambda: lying(0x7FFF_FFF0),
         "WAV of 1 s, whose header claims nothing": lambda: lying(0),
         "FLAC of 5 h, whose header claims 1 s": modest,
         f"AAC, {hours} h of silence": lambda: hours * 3600 // _PIECE * encoded(silence, "adts", "aac"),
+        f"MP3, {hours} h of silence": lambda: hours * 3600 // _PIECE * encoded(silence, "mp3", "libmp3lame"),
+        "MP3 of 1 h, damaged every 3 s": damaged,
         "FLAC with frames of 11 minutes": lambda: encoded(
             np.zeros(655_350, dtype=np.int16), "flac", "flac", rate=100, block=65_535
         ),

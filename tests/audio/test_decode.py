@@ -62,7 +62,8 @@ def test_the_packets_of_a_bomb_are_refused_before_any_is_decoded() -> None:
         packed_seconds(b"This is a text.\n" * 500, LIMITS)
 
 
-def test_an_error_of_the_check_ends_decoding_at_the_next_packet() -> None:
+@pytest.mark.parametrize(("kind", "codec"), [("flac", "flac"), ("mp3", "libmp3lame")])
+def test_an_error_of_the_check_ends_decoding_at_the_next_packet(kind: str, codec: str) -> None:
     packets = 0
 
     def check() -> None:
@@ -71,7 +72,7 @@ def test_an_error_of_the_check_ends_decoding_at_the_next_packet() -> None:
         if packets == 3:
             raise InterruptedError
 
-    file = encoded(tone(20.0), "flac", "flac")
+    file = encoded(tone(20.0), kind, codec)
     with pytest.raises(InterruptedError):
         decode(file, LIMITS, check)
     assert packets == 3

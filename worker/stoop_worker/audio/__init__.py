@@ -2,6 +2,7 @@
 
 decode.py     decodes bytes to mono samples at 16 kHz within the worker's limits
 packets.py    packets of a file to blocks of samples, in other threads
+mp3.py        a batch of MP3 packets to blocks, by a call for each block
 resample.py   frames of any form to mono samples of one rate
 ahead.py      runs a stage in threads of its own, some pieces ahead of the next stage
 mel.py        log-mel features, and one window of them

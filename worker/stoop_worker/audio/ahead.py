@@ -12,7 +12,16 @@ __all__ = ["ahead", "side_by_side"]
 _Piece = TypeVar("_Piece")
 _Made = TypeVar("_Made")
 
-_THREADS: Final = min(4, os.cpu_count() or 1)
+_MOST_THREADS: Final = 4
+"""More of them would wait for the one thread that resamples."""
+
+
+def _cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_THREADS: Final = min(_MOST_THREADS, _cores())
 
 
 def ahead(pieces: Generator[_Piece, None, None]) -> Generator[_Piece, None, None]:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from av import AudioFifo, AudioFrame, AudioResampler
 
-__all__ = ["blocks", "resampled"]
+__all__ = ["BLOCK", "blocks", "resampled"]
 
-_BLOCK: Final = 1 << 17
+BLOCK: Final = 1 << 17
 """Samples that are resampled by one call."""
 
 
@@ -34,7 +34,7 @@ def blocks(frames: "Iterator[AudioFrame]") -> "Generator[AudioFrame, None, None]
             joined.write(frame)
         except (av.FFmpegError, ValueError):
             joined = None
-        if joined is not None and joined.samples >= _BLOCK:
+        if joined is not None and joined.samples >= BLOCK:
             yield from _rest(joined)
     yield from _rest(joined)
 
