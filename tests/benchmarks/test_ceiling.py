@@ -23,7 +23,7 @@ def test_memory_or_products_bound_a_kernel() -> None:
 def test_the_page_of_figures_has_the_computed_shares() -> None:
     page = (ROOT / "PERFORMANCE.md").read_text(encoding="utf-8")
     table = page[page.index("| experts' products,") :]
-    numbers = re.findall(r"^\| (bfloat16, µs|least[^|]*|share[^|]*|experts[^|]*)\|(.*)\|$", table[:2000], re.MULTILINE)
+    numbers = re.findall(r"^\| (bfloat16, µs |least[^|]*|share[^|]*|experts[^|]*)\|(.*)\|$", table[:2000], re.MULTILINE)
     rows = {name.split(",")[0].strip(): [cell.strip(" %") for cell in cells.split("|")] for name, cells in numbers}
     tokens = [int(cell.removesuffix(" tokens").replace(",", "")) for cell in rows["experts' products"]]
     assert len(tokens) == 8
