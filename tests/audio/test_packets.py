@@ -1,4 +1,4 @@
-"""MP3 files, which several threads decode in batches: the samples are those of one decoder."""
+"""MP3 and FLAC files, which several threads decode in batches: the samples are those of one decoder."""
 
 import io
 from fractions import Fraction
@@ -61,7 +61,7 @@ def test_only_the_ends_of_a_whole_file_are_decoded_packet_by_packet(
 ) -> None:
     batches: list[int] = []
     real = packets._one_by_one
-    monkeypatch.setattr(packets, "_one_by_one", lambda *batch: batches.append(len(batch[1])) or real(*batch))
+    monkeypatch.setattr(packets, "_one_by_one", lambda *batch: batches.append(len(batch[-1])) or real(*batch))
     decode(file, AudioLimits())
     assert len(batches) == 2  # the encoder's padding is cut off there
 
@@ -80,13 +80,13 @@ def test_only_the_ends_of_a_whole_file_are_decoded_packet_by_packet(
 def test_every_form_of_mp3_has_the_samples_of_one_decoder(
     rate: int, layout: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packets, "_TOGETHER", 100)
+    monkeypatch.setitem(packets._BATCHES, "mp3float", (100, 48))
     file = encoded(sound(12, rate, 2 if layout == "stereo" else 1), kind, "libmp3lame", rate=rate, layout=layout)
     assert np.array_equal(decode(file, AudioLimits()), of_one_decoder(file))
 
 
 def test_a_damaged_file_has_the_samples_of_one_decoder(file: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packets, "_TOGETHER", 100)
+    monkeypatch.setitem(packets._BATCHES, "mp3float", (100, 48))
     damaged = bytearray(file)
     for start in range(5000, len(damaged) - 300, len(damaged) // 23):
         damaged[start : start + 300] = bytes(300)
@@ -94,12 +94,37 @@ def test_a_damaged_file_has_the_samples_of_one_decoder(file: bytes, monkeypatch:
 
 
 def test_files_that_follow_each_other_have_the_samples_of_one_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packets, "_TOGETHER", 100)
+    monkeypatch.setitem(packets._BATCHES, "mp3float", (100, 48))
     joined = encoded(sound(5), "mp3", "libmp3lame", rate=RATE) + encoded(sound(5), "mp3", "libmp3lame", rate=RATE)
     joined += encoded(sound(5, 24_000, 2), "mp3", "libmp3lame", rate=24_000, layout="stereo")
     found = decode(joined, AudioLimits())
-    monkeypatch.setattr(packets, "_CODEC", "no codec")  # so that packets are decoded one after another
+    monkeypatch.delitem(packets._BATCHES, "mp3float")  # so that packets are decoded one after another
     assert len(found) > 14 * RATE and np.array_equal(found, decode(joined, AudioLimits()))
+
+
+@pytest.mark.parametrize(("rate", "layout"), [(16_000, "mono"), (44_100, "stereo"), (48_000, "7.1")])
+def test_every_form_of_flac_has_the_samples_of_one_decoder(
+    rate: int, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(packets._BATCHES, "flac", (10, 0))
+    channels = {"mono": 1, "stereo": 2, "7.1": 8}[layout]
+    file = encoded(sound(6, rate, channels), "flac", "flac", rate=rate, layout=layout)
+    assert np.array_equal(decode(file, AudioLimits()), of_one_decoder(file))
+    damaged = bytearray(file)
+    for start in range(len(file) // 5, len(file) - 100, len(file) // 5):
+        damaged[start : start + 50] = bytes(50)
+    found = of_one_decoder(bytes(damaged))
+    assert len(found) < 6 * RATE and np.array_equal(decode(bytes(damaged), AudioLimits()), found)
+
+
+def test_packets_that_hold_more_than_usual_are_decoded_when_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packets, "_READY", 1 << 18)
+    file = encoded(sound(60), "flac", "flac", block=16_384)
+    with av.open(io.BytesIO(file)) as container:
+        header = container.streams.audio[0].codec_context.extradata
+    ready, rest = packets._of_batch("flac", header, [], packets_of(file))
+    assert 1 << 18 <= sum(block.samples for block in ready) <= 1 << 19
+    assert sum(block.samples for block in [*ready, *rest]) == 60 * RATE
 
 
 def test_packets_that_do_not_give_all_of_their_samples_are_not_decoded_together(file: bytes) -> None:

@@ -145,7 +145,7 @@ def _packets(container: "InputContainer", stream: "AudioStream", check: Check) -
 
 def _blocks(container: "InputContainer", check: Check) -> "Generator[AudioFrame, None, None]":
     stream = _stream(container)
-    return decoded_blocks(_packets(container, stream, check), stream.codec_context.codec.name)
+    return decoded_blocks(_packets(container, stream, check), stream.codec_context)
 
 
 def _bounded(frames: "Iterator[AudioFrame]", limits: AudioLimits) -> "Iterator[AudioFrame]":
