@@ -16,7 +16,7 @@ __all__ = ["Masks"]
 
 _FEW: Final = 4  # threads; the masks of a step with JSON take less than a millisecond in all
 _REMEMBERED: Final = 5  # times of each way
-_RETRIED: Final = 64  # fills between two trials of another way
+_RETRIED: Final = 512  # fills between two trials of another way, which also makes the next fills slower
 
 _Way = Callable[[Sequence[Constraint], npt.NDArray[np.int32]], None]
 
