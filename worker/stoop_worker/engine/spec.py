@@ -29,8 +29,8 @@ class Spec:
     way the front cuts or resizes images, or makes frames of sound; None leaves images as they are. `deep`: sets of
     features beside a medium's embeddings, for the first layers. `rule`: the numbers of a skill's `rule`. `sampling`:
     the makers' defaults, by the names of `Sampling`. `query_heads`: heads of queries; None if rows attend by other page
-    lists than the batch's, so that no library can plan their attention. `joins_decodes`: a step with media computes its
-    decodes as rows of the prefill, so that the weights are read once.
+    lists than the batch's, so that no library can plan their attention. `joins_decodes`: the most decodes that a
+    step with media computes as rows of its prefill, so that the weights are read once.
     """
 
     kv: KVSpec
@@ -48,7 +48,7 @@ class Spec:
     rule: int = 0
     sampling: Mapping[str, float] = field(default_factory=dict)
     query_heads: int | None = None
-    joins_decodes: bool = False
+    joins_decodes: int = 0
 
     @property
     def given_dim(self) -> int:

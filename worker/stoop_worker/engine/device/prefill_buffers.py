@@ -58,7 +58,7 @@ class PrefillBuffers:
         device: torch.device,
     ) -> None:
         self._values = spec.values > 0
-        self._joined = spec.joins_decodes
+        self._joined = spec.joins_decodes > 0
         self._rule = spec.rule
         self._page_size = page_size
         self._spare_seat = spare_seat

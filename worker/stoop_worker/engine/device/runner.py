@@ -85,7 +85,7 @@ class Runner:
     def run(self, plan: Plan) -> "Started":
         """Start a step: prefills, with the copies of pages before them, and decodes."""
         assert plan.prefills or not plan.copies, "only a sequence that is admitted needs a copy"
-        joined = self._model.spec.joins_decodes and _can_join(plan)
+        joined = _can_join(plan, self._model.spec.joins_decodes)
         chunks = plan.chunks if joined else plan.prefills
         read = self._prefill.run(chunks, plan.copies) if plan.prefills else None
         parts: list[Tensor | LateRead] = [] if read is None else [read]
@@ -115,11 +115,12 @@ class Started:
         return PendingHeads(self._asked, [part if isinstance(part, Tensor) else part() for part in self._parts])
 
 
-def _can_join(plan: Plan) -> bool:
+def _can_join(plan: Plan, most: int) -> bool:
     """Return whether the decodes may be rows of the prefills: they take only tokens, and images take longer anyway."""
     decodes = [chunk.sequence for chunk in plan.decodes]
-    plain = all(is_plain(sequence) and not takes_values(sequence) for sequence in decodes)
-    return bool(decodes) and plain and any(chunk.media for chunk in plan.prefills)
+    if not 0 < len(decodes) <= most or not any(chunk.media for chunk in plan.prefills):
+        return False
+    return all(is_plain(sequence) and not takes_values(sequence) for sequence in decodes)
 
 
 def _can_capture(model: Model) -> bool:

@@ -25,11 +25,12 @@ from stoop_worker.models.moondream.decode_lora import NO_ADAPTERS, RowAdapters, 
 from stoop_worker.models.moondream.tau import heat_of
 from stoop_worker.models.moondream.weights import MoE, Tau, TextBlock, TextWeights
 
-__all__ = ["MOST_BESIDE", "MergedBlock", "merge", "step"]
+__all__ = ["MOST_BESIDE", "MergedBlock", "joined_by_prefills", "merge", "step"]
 
 MOST_BESIDE = 64
 """The most rows whose attention runs beside their experts, and whose corrections beside the products."""
 
+_FEW_JOINED, _ALL_JOINED = 8, 1 << 16
 _MULTIPLE = 128  # of the first product's rows, so that the kernel's blocks divide them
 
 
@@ -53,6 +54,15 @@ def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
     twice.
     """
     return tuple(_merge(block) for block in weights.blocks)
+
+
+def joined_by_prefills(weights: TextWeights) -> int:
+    """Return the most decodes that a prefill with images should compute as rows of its own."""
+    experts = [block.mlp for block in weights.blocks if isinstance(block.mlp, MoE)]
+    if not experts:
+        return _FEW_JOINED  # for more, a prefill's attention would take longer than a decode's
+    # a decode alone reads most experts, and a prefill reads them all; with experts in float8 it is less exact
+    return 0 if any(each.up.scales_EO is not None for each in experts) else _ALL_JOINED
 
 
 def step(

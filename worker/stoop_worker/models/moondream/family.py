@@ -45,7 +45,6 @@ from stoop_worker.models.moondream.model import Moondream, load_found
 from stoop_worker.models.moondream.prompt import build_prompt
 from stoop_worker.models.moondream.skills import start_skill
 from stoop_worker.models.moondream.values import COLUMNS, FED_COLUMNS, Fed
-from stoop_worker.models.moondream.weights import MoE
 
 __all__ = ["MoondreamFamily", "open_model"]
 
@@ -105,8 +104,7 @@ class MoondreamFamily:
         self.spec = replace(
             _spec(model),
             axes=2 if self._adapters else 1,
-            # a decode alone reads most experts, and a prefill reads them all; in float8 a prefill is less exact
-            joins_decodes=config.text.moe is not None and not fp8_linears and not _has_fp8_experts(model),
+            joins_decodes=0 if fp8_linears else decode_text.joined_by_prefills(model.weights.text),
         )
 
     @property
@@ -278,11 +276,6 @@ def _spec(model: Moondream) -> Spec:
         preparation=geometry if device == "cpu" or geometry.resize == "libvips" else None,
         query_heads=sizes.n_heads,
     )
-
-
-def _has_fp8_experts(model: Moondream) -> bool:
-    mlps = (block.mlp for block in model.weights.text.blocks)
-    return any(isinstance(mlp, MoE) and mlp.up.scales_EO is not None for mlp in mlps)
 
 
 def _check_adapters(adapters: Adapters, *, fp8_linears: bool) -> None:
