@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from benchmarks.engine.check import BOUNDS, Checked, check_engine
 from benchmarks.engine.engine_run import EngineRun
 from benchmarks.engine.full_size import DTYPES, open_model
+from benchmarks.engine.image_processes import prepare
 from benchmarks.engine.photo_requests import PhotoRequests
 from benchmarks.engine.photos import Format, Photos, make_photos
 from benchmarks.engine.random_adapters import adapter_names, write_adapters
@@ -48,6 +50,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--adapter-rank", type=int, default=16)
     parser.add_argument("--on-device", action="store_true", help="give the engine whole images, not crops")
+    parser.add_argument("--jpegs-on-gpu", action="store_true", help="leave even the JPEGs' decoding to the GPU")
     parser.add_argument("--precision", choices=BOUNDS, help="bounds of the check; by default those of the dtype")
     parser.add_argument("--photos", type=Path, default=Path(tempfile.gettempdir()) / "stoop-photos", help="folder")
     parser.add_argument("--seconds", type=float, default=60.0, help="most time for each closed loop")
@@ -76,7 +79,7 @@ class Bench:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings, for the file of figures."""
-        kept = ("model", "device", "dtype", "on_device", "adapters", "adapter_rank")
+        kept = ("model", "device", "dtype", "on_device", "jpegs_on_gpu", "adapters", "adapter_rank")
         return {**{name: getattr(self.arguments, name) for name in kept}, "engine": _settings(self.arguments.engine)}
 
     @property
@@ -92,20 +95,21 @@ class Bench:
 
     def run(self, photos: Photos) -> EngineRun[Ask]:
         """Return the engine with these photos; `with` starts it."""
-        on_device = self.arguments.on_device
+        undecoded = self.arguments.jpegs_on_gpu
+        on_device = self.arguments.on_device or undecoded
         geometry = None if on_device else self.model.config.vision.geometry
         # one for each of a worker's loading threads; on a CPU they would only share its few cores
         processes = min(8, os.cpu_count() or 1) if self.model.device.type == "cuda" else 0
-        requests = PhotoRequests(geometry, photos, on_device=on_device, processes=processes)
+        requests = PhotoRequests(geometry, photos, on_device=on_device, undecoded=undecoded, processes=processes)
         return EngineRun(self.engine, requests.request_of, on_exit=requests.close)
 
     def check(self, asks: Iterable[Ask], photos: Photos) -> Checked:
         """Check the answers to these questions; raise `WrongAnswers` if they are wrong."""
         arguments = self.arguments
         precision = arguments.precision or _precision(_settings(arguments.engine), self.model.dtype)
-        checked = check_engine(
-            self.engine, self.model, list(asks), photos, precision=precision, on_device=arguments.on_device
-        )
+        whole = arguments.on_device or arguments.jpegs_on_gpu
+        load = partial(prepare, geometry=None, on_device=True, undecoded=arguments.jpegs_on_gpu) if whole else None
+        checked = check_engine(self.engine, self.model, list(asks), photos, precision=precision, load=load)
         print(f"checked: {checked}", flush=True)
         return checked
 

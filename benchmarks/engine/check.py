@@ -5,8 +5,9 @@ the best one, in standard deviations of the logits there. An exact engine has no
 engine that attends to the wrong positions chooses as if at random, 3 to 4 from the best.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp2, log2
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from benchmarks.engine.plain_model import PlainModel
 from benchmarks.engine.workloads import Ask
 from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.request import Caption, Detect, Finished, Query
+from stoop_worker.images import Picture
 from stoop_worker.models.moondream.model import Moondream
 
 __all__ = ["BOUNDS", "MIXED_BOUNDS", "Checked", "WrongAnswers", "check_engine"]
@@ -52,11 +54,21 @@ class Checked:
 
 
 def check_engine(
-    engine: Engine, model: Moondream, asks: Sequence[Ask], photos: Photos, *, precision: str, on_device: bool = False
+    engine: Engine,
+    model: Moondream,
+    asks: Sequence[Ask],
+    photos: Photos,
+    *,
+    precision: str,
+    load: Callable[[bytes], Picture] | None = None,
 ) -> Checked:
-    """Ask the engine everything at once; raise `WrongAnswers` if an answer is too short or a bound is exceeded."""
+    """Ask the engine everything at once; raise `WrongAnswers` if an answer is too short or a bound is exceeded.
+
+    `load` makes the engine's input of a JPEG; by default it is crops.
+    """
     asks = [replace(ask, tokens=_TOKENS, objects=_OBJECTS) for ask in asks]
-    answers = _answers(engine, model, asks, photos, on_device=on_device)
+    load = load or partial(prepare, geometry=model.config.vision.geometry, on_device=False)
+    answers = _answers(engine, asks, [load(_photo(photos, ask)) for ask in asks])
     plain = PlainModel(model.config, model.weights)
     regrets: list[float] = []
     with torch.inference_mode():
@@ -78,12 +90,9 @@ def _photo(photos: Photos, ask: Ask) -> bytes:
     return photos[ask.shape][ask.photo % len(photos[ask.shape])]
 
 
-def _answers(
-    engine: Engine, model: Moondream, asks: Sequence[Ask], photos: Photos, *, on_device: bool
-) -> list[Finished]:
-    geometry = None if on_device else model.config.vision.geometry
-    for number, ask in enumerate(asks):
-        engine.submit(to_request(f"check-{number}", ask, prepare(_photo(photos, ask), geometry, on_device)))
+def _answers(engine: Engine, asks: Sequence[Ask], pictures: Sequence[Picture]) -> list[Finished]:
+    for number, (ask, picture) in enumerate(zip(asks, pictures, strict=True)):
+        engine.submit(to_request(f"check-{number}", ask, picture))
     ends: dict[str, Any] = {}
     while not engine.idle:
         ends |= {output.id: output for output in engine.step()}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stoop_worker.engine_process.pixels import Layout, SharedPixels, map_shared
-from stoop_worker.images import Crops, Image, ImageLimits, Preparation, load, made_ready
+from stoop_worker.images import Crops, Image, ImageLimits, Picture, Preparation, left_undecoded, load, made_ready
 
 __all__ = ["ImageProcesses", "prepare"]
 
@@ -25,8 +25,15 @@ _Left = tuple[Layout, _Pixels | None]
 """The image's layout in its segment; the pixels themselves if it does not fit."""
 
 
-def prepare(jpeg: bytes, geometry: Preparation, on_device: bool) -> Crops | Image:
-    """Load a JPEG, and cut or resize it as the family wants; None leaves it to the device."""
+def prepare(jpeg: bytes, geometry: Preparation, on_device: bool, *, undecoded: bool = False) -> Picture:
+    """Load a JPEG, and cut or resize it as the family wants; None leaves it to the device.
+
+    An `undecoded` one is left to the device as it is.
+    """
+    if undecoded:
+        left = left_undecoded(jpeg, ImageLimits())
+        assert left is not None, "a GPU decodes all photos of the benchmarks"
+        return left
     return made_ready(load(jpeg, ImageLimits()), geometry, on_device=on_device)
 
 
@@ -51,7 +58,7 @@ class ImageProcesses:
             self._lines.put(line)
         gc.unfreeze()
 
-    def prepare(self, jpeg: bytes, geometry: Preparation, on_device: bool) -> Crops | Image:
+    def prepare(self, jpeg: bytes, geometry: Preparation, on_device: bool) -> Picture:
         """Run `prepare` in a process; the segment is free again when the image is deleted."""
         segment = self._shared_pixels.empty((_SEGMENT_BYTES,))
         task: _Task = (jpeg, geometry, on_device, self._shared_pixels.start_of(segment))
@@ -103,7 +110,7 @@ def _leave(task: _Task, memory: _Pixels) -> _Left:
     if on_device:
         image = made_ready(load(jpeg, ImageLimits(), allocate), geometry, on_device=True)
     else:
-        cut_here = prepare(jpeg, geometry, on_device)
+        cut_here = made_ready(load(jpeg, ImageLimits()), geometry)
         image = Layout.of(cut_here).image(allocate(cut_here.pixels.shape))
         image.pixels[...] = cut_here.pixels
     in_segment = image.pixels.base is memory

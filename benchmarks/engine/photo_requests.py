@@ -18,17 +18,27 @@ __all__ = ["PhotoRequests", "to_request"]
 class PhotoRequests:
     """Loads the photo of each question, and prepares it as the family wants."""
 
-    def __init__(self, geometry: Preparation, photos: Photos, *, on_device: bool = False, processes: int = 0) -> None:
+    def __init__(
+        self,
+        geometry: Preparation,
+        photos: Photos,
+        *,
+        on_device: bool = False,
+        undecoded: bool = False,
+        processes: int = 0,
+    ) -> None:
         self._geometry = geometry
         self._photos = photos
         self._on_device = on_device
-        self._loaders = ImageProcesses(processes) if processes else None
+        self._undecoded = undecoded
+        self._loaders = ImageProcesses(processes) if processes and not undecoded else None
 
     def request_of(self, name: str, ask: Ask) -> Request:
         """Return a question as the engine's request."""
         jpeg = self._photos[ask.shape][ask.photo % len(self._photos[ask.shape])]
-        load = prepare if self._loaders is None else self._loaders.prepare
-        return to_request(name, ask, load(jpeg, self._geometry, self._on_device))
+        if self._loaders is not None:
+            return to_request(name, ask, self._loaders.prepare(jpeg, self._geometry, self._on_device))
+        return to_request(name, ask, prepare(jpeg, self._geometry, self._on_device, undecoded=self._undecoded))
 
     def close(self) -> None:
         """End the processes."""

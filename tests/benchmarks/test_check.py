@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ import torch
 from benchmarks.engine.bench import photos_of
 from benchmarks.engine.check import WrongAnswers, check_engine
 from benchmarks.engine.full_size import open_model
+from benchmarks.engine.image_processes import prepare
 from benchmarks.engine.workloads import WORKLOADS, Ask
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.engine import Engine
@@ -41,10 +43,12 @@ def test_a_right_engine_passes(size: str, dtype: torch.dtype, photos: Path) -> N
     assert check(engine(model), model, ASKS, photos) < (0.01 if size.startswith("tiny3") else 0.002)
 
 
-def test_so_does_one_that_cuts_the_photos_itself(photos: Path) -> None:
+@pytest.mark.parametrize("undecoded", [False, True])
+def test_so_does_one_that_cuts_or_decodes_the_photos_itself(photos: Path, undecoded: bool) -> None:
     model = open_model("tiny", device="cpu", dtype=torch.float32)
     jpegs = photos_of(ASKS, photos, most=8)
-    found = check_engine(engine(model), model, ASKS, jpegs, precision="float32", on_device=True)
+    load = partial(prepare, geometry=None, on_device=True, undecoded=undecoded)
+    found = check_engine(engine(model), model, ASKS, jpegs, precision="float32", load=load)
     assert found.same == found.choices
 
 

@@ -7,7 +7,18 @@ import pytest
 from PIL import Image as Pillow
 
 from stoop_worker.errors import ImageNotFound, ImageTooLarge
-from stoop_worker.images import Image, ImageLimits, PatchRule, PixelLimits, fitting_size, image_pool
+from stoop_worker.images import (
+    CropGeometry,
+    Crops,
+    Image,
+    ImageLimits,
+    Jpeg,
+    PatchRule,
+    PixelLimits,
+    bytes_of_picture,
+    fitting_size,
+    image_pool,
+)
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images, Prepared, WantedImage
 
@@ -252,3 +263,20 @@ async def test_an_image_that_the_device_resizes_is_whole_in_the_given_memory() -
     assert isinstance(image, Image)
     assert image.pixels is given[-1] and np.array_equal(image.pixels, pixels)
     assert image.size == fitting_size(300, 420, PatchRule())
+
+
+@pytest.mark.parametrize("name", ["a small photo", "a large photo"])
+async def test_a_photo_that_the_device_decodes_counts_by_its_own_bytes(name: str) -> None:
+    side, quality = (40, 80) if name == "a small photo" else (700, 100)
+    pixels = np.random.default_rng(1).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    encoded = io.BytesIO()
+    Pillow.fromarray(pixels).save(encoded, "JPEG", quality=quality)
+    with image_pool(1) as pool:
+        preparer = ImagePreparer(pool, ImageLimits(), None, on_device=True, jpegs_on_device=True)
+        image = await preparer.prepare(encoded.getvalue())
+        cut_here = await ImagePreparer(pool, ImageLimits(), CropGeometry(), jpegs_on_device=True).prepare(
+            encoded.getvalue()
+        )
+    assert isinstance(image, Jpeg) and image.size == (side, side)
+    assert bytes_of_picture(image).nbytes == len(encoded.getvalue())
+    assert isinstance(cut_here, Crops)  # for a model whose images the front cuts

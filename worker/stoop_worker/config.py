@@ -90,6 +90,10 @@ class WorkerConfig(BaseSettings):
     fp8_linears: bool = Field(
         default=False, description="compute images, prompts and embedded texts in float8: faster, less exact"
     )
+    jpegs_on_gpu: bool = Field(
+        default=False,
+        description="decode JPEGs by the GPU's own decoder: less CPU time; of a damaged one it decodes what it can",
+    )
     fp8_cache: bool = Field(default=False, description="keep the KV cache in float8: twice as many tokens, less exact")
     attention: Literal["auto", "triton", "flashinfer"] = Field(
         default="auto", description="library for attention; auto: the fastest that is installed and works here"

@@ -47,7 +47,9 @@ async def running_media(
         async with Fetcher(store_of(config, largest), https=_https(config, largest)) as fetcher:
             # a GPU cuts and resizes images quicker than the front's threads
             on_device = ready.device != "cpu"
-            preparer = ImagePreparer(pool, limits, _preparation(ready), shared_pixels.empty, on_device)
+            preparer = ImagePreparer(
+                pool, limits, _preparation(ready), shared_pixels.empty, on_device, config.jpegs_on_gpu and on_device
+            )
             budgets = Budgets(
                 encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _RESERVED_SHARE),
                 threads=Budget(threads, reserved=reserved),

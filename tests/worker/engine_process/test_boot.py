@@ -1,5 +1,6 @@
 """The choices that are made and logged while an engine is built."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ def test_a_kernel_that_does_not_compile_here_is_logged_once(tmp_path: Path, monk
 def test_a_backend_that_cannot_run_here_ends_the_start(tmp_path: Path, attention: str) -> None:
     with pytest.raises(ConfigError, match=f"--attention {attention}: .*use --attention auto"):
         boot(settings_of(tmp_path, attention))
+
+
+def test_jpegs_on_a_gpu_end_the_start_where_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--jpegs-on-gpu needs a GPU"):
+        boot(replace(settings_of(tmp_path, "auto"), jpegs_on_gpu=True))
 
 
 def test_the_first_json_schema_of_a_ready_engine_reads_no_vocabulary(

@@ -16,7 +16,7 @@ from stoop_worker.audio import Mel
 from stoop_worker.engine.request import Media, images_of
 from stoop_worker.engine_process import pixels as pixels_module
 from stoop_worker.engine_process.pixels import SharedPixels, as_memfd, map_images, map_shared
-from stoop_worker.images import Crops, Image, Tiling
+from stoop_worker.images import Crops, Image, Jpeg, Tiling
 
 PAGE = mmap.PAGESIZE
 
@@ -47,6 +47,20 @@ def test_the_size_that_a_device_fits_an_image_to_arrives_with_it() -> None:
     (found,) = share(Image(np.zeros((5, 7, 3), dtype=np.uint8), b"digest", (4, 8)))
     assert isinstance(found, Image)
     assert found.pixels.shape == (5, 7, 3) and found.size == (4, 8)
+
+
+def test_a_jpeg_arrives_undecoded(shared_pixels: SharedPixels) -> None:
+    in_shared_file = Jpeg(shared_pixels.empty((7,)), (30, 20), b"one")
+    in_shared_file.encoded[...] = np.arange(7)
+    in_file = Jpeg(np.arange(9, dtype=np.uint8), (50, 40), b"two", (32, 32))
+    shared_file = map_shared(os.dup(shared_pixels.file))
+    with as_memfd((in_shared_file, in_file), shared_pixels) as (layouts, file):
+        assert file is not None
+        found = map_images(layouts, os.dup(file), shared_file)
+    for ours, theirs in zip(found, (in_shared_file, in_file), strict=True):
+        assert isinstance(ours, Jpeg)
+        assert np.array_equal(ours.encoded, theirs.encoded)
+        assert (ours.digest, ours.decoded_size, ours.size) == (theirs.digest, theirs.decoded_size, theirs.size)
 
 
 def test_pixels_that_do_not_lie_in_one_piece_are_copied_as_they_are_seen() -> None:

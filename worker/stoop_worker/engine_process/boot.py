@@ -19,6 +19,7 @@ from stoop_worker.engine_process.protocol import EngineSettings, Loading
 from stoop_worker.engine_process.reading import Reading
 from stoop_worker.errors import ConfigError
 from stoop_worker.kernels.hopper import given_up, is_hopper
+from stoop_worker.kernels.jpeg import decoder_of
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.download import snapshot
 from stoop_worker.models.loading.options import AdapterOptions, LoadOptions
@@ -41,6 +42,8 @@ def boot(
     if settings.threads:
         torch.set_num_threads(settings.threads)
     device = _choose_device(settings)
+    if settings.jpegs_on_gpu:
+        _check_jpegs(device)
     reading = Reading(on_loading)
     options = LoadOptions(
         device,
@@ -99,6 +102,18 @@ def _choose_device(settings: EngineSettings) -> torch.device:
     )
     log.info("device chosen", device=name, why=why, threads=torch.get_num_threads())
     return torch.device(name)
+
+
+def _check_jpegs(device: torch.device) -> None:
+    """Raise a `ConfigError` if the device decodes no JPEGs."""
+    if device.type == "cpu":
+        raise ConfigError("--jpegs-on-gpu needs a GPU: leave it off")
+    try:
+        decoder_of(device)
+    except OSError as error:
+        raise ConfigError(f"--jpegs-on-gpu needs nvJPEG ({error}): pip install 'stoop[nvjpeg]'") from error
+    except RuntimeError as error:
+        raise ConfigError(f"--jpegs-on-gpu: this GPU has no decoder of JPEGs ({error}): leave it off") from error
 
 
 def _choose_dtype(settings: EngineSettings, device: torch.device) -> torch.dtype:

@@ -25,7 +25,7 @@ import structlog
 from stoop_worker.audio import Mel
 from stoop_worker.engine.request import Media
 from stoop_worker.engine_process.extents import Extent, Extents, whole_pages
-from stoop_worker.images import Crops, Image, Tiling
+from stoop_worker.images import Crops, Image, Jpeg, Tiling, bytes_of_picture
 
 __all__ = ["Layout", "SharedPixels", "as_memfd", "bytes_of", "layouts_of", "map_images", "map_shared"]
 
@@ -41,10 +41,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The fields of `Crops`, `Image` or `Mel` other than the values, and their shape; only `Crops` have a tiling.
+    """The fields of `Crops`, `Image`, `Jpeg` or `Mel` other than the values, and their shape.
 
-    `fitted` is an image's. The values are float32 if `sound` is set, with `content` frames of audio, and otherwise
-    bytes. They begin at byte `start` of the shared file, or of the file that comes with the request.
+    Only `Crops` have a tiling. `fitted` is an image's, and `decoded_size` a JPEG's. The values are float32 if `sound`
+    is set, with `content` frames of audio, and otherwise bytes. They begin at byte `start` of the shared file, or of
+    the file that comes with the request.
     """
 
     shape: tuple[int, ...]
@@ -55,6 +56,7 @@ class Layout:
     sound: bool = False
     content: int = 0
     fitted: tuple[int, int] | None = None
+    decoded_size: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, image: Media, start: int = 0, *, shared: bool = False) -> "Layout":
@@ -63,6 +65,9 @@ class Layout:
             return cls(image.frames.shape, None, image.digest, start, shared, sound=True, content=image.content)
         if isinstance(image, Crops):
             return cls(image.pixels.shape, image.tiling, image.digest, start, shared)
+        if isinstance(image, Jpeg):
+            shape, size = image.encoded.shape, image.decoded_size
+            return cls(shape, None, image.digest, start, shared, fitted=image.fitted, decoded_size=size)
         return cls(image.pixels.shape, None, image.digest, start, shared, fitted=image.fitted)
 
     @property
@@ -76,6 +81,8 @@ class Layout:
             frames = pixels.view(np.float32).reshape(self.shape)
             return Mel(frames, self.digest, self.content)
         shaped = pixels.reshape(self.shape)
+        if self.decoded_size is not None:
+            return Jpeg(shaped, self.decoded_size, self.digest, self.fitted)
         if self.tiling is None:
             return Image(shaped, self.digest, self.fitted)
         return Crops(pixels=shaped, tiling=self.tiling, digest=self.digest)
@@ -160,8 +167,8 @@ class SharedPixels:
 
 
 def bytes_of(media: Media) -> _Pixels:
-    """Return the pixels of an image, or the bytes of frames, without a copy."""
-    return media.frames.view(np.uint8) if isinstance(media, Mel) else media.pixels
+    """Return the pixels or the bytes of an image, or the bytes of frames, without a copy."""
+    return media.frames.view(np.uint8) if isinstance(media, Mel) else bytes_of_picture(media)
 
 
 def map_shared(file: int) -> _Pixels:

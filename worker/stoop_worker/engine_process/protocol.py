@@ -33,6 +33,7 @@ class EngineSettings:
     stall_crops: int = 27
     prefix_cache: bool = True
     fp8_linears: bool = False
+    jpegs_on_gpu: bool = False
     block_fp8: bool | None = None
     fp8_cache: bool = False
     attention: str = "auto"

@@ -9,6 +9,7 @@ tiling.py       chooses the grid of local crops for an image's size
 crops.py        cuts pixels into one global crop and the local ones
 resize.py       resizes pixels by Pillow or libvips
 pool.py         the threads that decode and cut
+undecoded.py    JPEGs that a GPU decodes
 """
 
 from stoop_worker.images.crops import Crops, cut
@@ -16,9 +17,10 @@ from stoop_worker.images.load import Allocate, Image, ImageLimits, load
 from stoop_worker.images.measure import decoded_bytes, quickly_decoded_bytes
 from stoop_worker.images.patches import ANY_PIXELS, PatchRule, PixelLimits, fit, fitting_size
 from stoop_worker.images.pool import image_pool
-from stoop_worker.images.preparation import Preparation, made_ready
+from stoop_worker.images.preparation import Picture, Preparation, bytes_of_picture, made_ready
 from stoop_worker.images.resize import RESIZERS, check_resizer
 from stoop_worker.images.tiling import CropGeometry, Tiling, select_tiling
+from stoop_worker.images.undecoded import Jpeg, left_undecoded
 
 __all__ = [
     "ANY_PIXELS",
@@ -28,16 +30,20 @@ __all__ = [
     "Crops",
     "Image",
     "ImageLimits",
+    "Jpeg",
     "PatchRule",
+    "Picture",
     "PixelLimits",
     "Preparation",
     "Tiling",
+    "bytes_of_picture",
     "check_resizer",
     "cut",
     "decoded_bytes",
     "fit",
     "fitting_size",
     "image_pool",
+    "left_undecoded",
     "load",
     "made_ready",
     "quickly_decoded_bytes",

@@ -12,10 +12,11 @@ from PIL import Image as Pillow
 from stoop_worker.errors import ImageUndecodable
 from stoop_worker.images.load import Allocate, Image
 
-__all__ = ["ANY_PIXELS", "PatchRule", "PixelLimits", "fit", "fit_later", "fitting_size"]
+__all__ = ["ANY_PIXELS", "MOST_EXCESS", "PatchRule", "PixelLimits", "fit", "fit_later", "fitting_size"]
 
 _MOST_SLENDER = 200
-_MOST_EXCESS = 2
+MOST_EXCESS = 2
+"""An image with more times the pixels of its rule is resized at once, because it would take much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def fit_later(image: Image, rule: PatchRule, allocate: Allocate | None = None) -
     Until its job ends, such an image would take several times as much memory.
     """
     height, width, _ = image.pixels.shape
-    if height * width > _MOST_EXCESS * rule.max_pixels:
+    if height * width > MOST_EXCESS * rule.max_pixels:
         return fit(image, rule, allocate)
     return replace(image, fitted=fitting_size(height, width, rule))
 

@@ -1,11 +1,18 @@
 """A family's preparation of images: cutting them into crops, resizing them to whole patches, or nothing."""
 
+import numpy as np
+import numpy.typing as npt
+
 from stoop_worker.images.crops import Crops, cut
 from stoop_worker.images.load import Allocate, Image
 from stoop_worker.images.patches import ANY_PIXELS, PatchRule, PixelLimits, fit, fit_later
 from stoop_worker.images.tiling import CropGeometry
+from stoop_worker.images.undecoded import Jpeg
 
-__all__ = ["Preparation", "made_ready"]
+__all__ = ["Picture", "Preparation", "bytes_of_picture", "made_ready"]
+
+Picture = Crops | Image | Jpeg
+"""An image as the engine takes it."""
 
 Preparation = CropGeometry | PatchRule | None
 """The rule by which images are made ready; None leaves them as they are."""
@@ -33,3 +40,8 @@ def made_ready(
             return cut(image, preparation, allocate)
         case _:
             return image
+
+
+def bytes_of_picture(picture: Picture) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an image, or its encoded bytes, without a copy."""
+    return picture.encoded if isinstance(picture, Jpeg) else picture.pixels

@@ -18,7 +18,7 @@ from stoop_schemas.signature import SigningKeys
 from stoop_schemas.state import State
 from stoop_worker.engine.request import Aborted, Finished, Partial, Refused, Request, Sampling
 from stoop_worker.errors import EngineCrashed, EngineFault, WorkerError
-from stoop_worker.images import Crops, Image, PixelLimits
+from stoop_worker.images import Picture, PixelLimits
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.adapters import AdapterCache
 from stoop_worker.jobs.broker import Delivery
@@ -206,9 +206,7 @@ class Executor:
                 delivery, job, [each.image for each in ready], Timings(waited, fetch_ms, image_ms)
             )
 
-    async def _run_request(
-        self, delivery: Delivery, job: Job, media: Sequence[Crops | Image], timings: Timings
-    ) -> _End:
+    async def _run_request(self, delivery: Delivery, job: Job, media: Sequence[Picture], timings: Timings) -> _End:
         request = to_request(job, media, self.defaults, priority=delivery.priority)
         finished = await self._finish(request, lambda output: self._stream(delivery, job, output))
         return outcomes.Completed(), completed(job, finished, timings)

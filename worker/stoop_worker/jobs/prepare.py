@@ -15,13 +15,15 @@ from stoop_worker.errors import ImageTooLarge
 from stoop_worker.images import (
     ANY_PIXELS,
     Allocate,
-    Crops,
-    Image,
+    CropGeometry,
     ImageLimits,
     PatchRule,
+    Picture,
     PixelLimits,
     Preparation,
+    bytes_of_picture,
     decoded_bytes,
+    left_undecoded,
     load,
     made_ready,
     quickly_decoded_bytes,
@@ -38,6 +40,10 @@ _SEVERAL: Final = 4
 """The most jobs that prepare several images at a time."""
 
 
+_QUICK_BYTES: Final = 1 << 18
+"""A JPEG of this size is passed on within the time that a turn on a thread takes."""
+
+
 class FetchPort(Protocol):
     """Brings the bytes of an image."""
 
@@ -51,7 +57,7 @@ class PreparerPort(Protocol):
     async def measure(self, encoded: bytes) -> int:
         """Return the size of the decoded pixels in bytes; 0 if this is not an image."""
 
-    async def prepare(self, encoded: bytes, pixels: PixelLimits) -> Crops | Image:
+    async def prepare(self, encoded: bytes, pixels: PixelLimits) -> Picture:
         """Load one image, and cut or resize it if the engine wants that.
 
         Raises `ImageTooLarge` or `ImageUndecodable`.
@@ -78,7 +84,7 @@ class ImagePreparer:
 
     By its `preparation` it cuts them into crops, or resizes them, unless the engine's device resizes (`on_device`);
     without one they stay as they are. The pixels go into the memory that `allocate` returns, which the engine's process
-    may share.
+    may share. With `jpegs_on_device` the usual JPEGs go there as they are.
     """
 
     pool: Executor
@@ -86,6 +92,7 @@ class ImagePreparer:
     preparation: Preparation
     allocate: Allocate | None = None
     on_device: bool = False
+    jpegs_on_device: bool = False
 
     async def measure(self, encoded: bytes) -> int:
         """Return the size of the decoded pixels in bytes; 0 if this is not an image."""
@@ -94,11 +101,20 @@ class ImagePreparer:
             return known  # a turn on a thread takes a hundred times as long
         return await on_thread(self.pool, lambda: decoded_bytes(encoded, self.limits))
 
-    async def prepare(self, encoded: bytes, pixels: PixelLimits = ANY_PIXELS) -> Crops | Image:
+    async def prepare(self, encoded: bytes, pixels: PixelLimits = ANY_PIXELS) -> Picture:
         """Load one image, and cut or resize it; raises `ImageTooLarge` or `ImageUndecodable`."""
+        if len(encoded) <= _QUICK_BYTES and (jpeg := self._undecoded(encoded, pixels)) is not None:
+            return jpeg
         return await on_thread(self.pool, lambda: self._prepare(encoded, pixels))
 
-    def _prepare(self, encoded: bytes, pixels: PixelLimits) -> Crops | Image:
+    def _undecoded(self, encoded: bytes, pixels: PixelLimits) -> Picture | None:
+        if not self.jpegs_on_device or isinstance(self.preparation, CropGeometry):
+            return None
+        return left_undecoded(encoded, self.limits, self.preparation, self.allocate, pixels=pixels)
+
+    def _prepare(self, encoded: bytes, pixels: PixelLimits) -> Picture:
+        if (jpeg := self._undecoded(encoded, pixels)) is not None:
+            return jpeg
         stays = self.preparation is None or (self.on_device and isinstance(self.preparation, PatchRule))
         image = load(encoded, self.limits, self.allocate if stays else None)
         return made_ready(image, self.preparation, self.allocate, pixels=pixels, on_device=self.on_device)
@@ -118,7 +134,7 @@ class WantedImage:
 class Prepared:
     """An image that is ready for the engine, and the times spent on it, in milliseconds."""
 
-    image: Crops | Image
+    image: Picture
     fetch_ms: float
     image_ms: float
 
@@ -177,12 +193,12 @@ class _SharedImage:
         largest = 0 if is_inline(self._wanted.address) else self._parts.budgets.largest
         return await self._parts.budgets.encoded.borrow(largest, self._wanted.priority)
 
-    async def _decode(self, encoded: bytes) -> Crops | Image:
+    async def _decode(self, encoded: bytes) -> Picture:
         preparer, budgets, priority = self._parts.preparer, self._parts.budgets, self._wanted.priority
         with await budgets.threads.borrow(1, priority):
             self._pixels = await budgets.pixels.borrow(await preparer.measure(encoded), priority)
             image = await preparer.prepare(encoded, self._wanted.pixels)
-        self._pixels.shrink(image.pixels.nbytes)
+        self._pixels.shrink(bytes_of_picture(image).nbytes)
         return image
 
     def _give_back(self) -> None:
@@ -244,7 +260,7 @@ class Images:
         if len(ready) == 1:
             return
         share = self._parts.budgets.pixels.total // (2 * _SEVERAL)
-        held = sum(each.image.pixels.nbytes for each in ready)
+        held = sum(bytes_of_picture(each.image).nbytes for each in ready)
         if held > share:
             raise ImageTooLarge(
                 f"the job's images take more than {share} bytes of pixels together: send fewer or smaller ones"

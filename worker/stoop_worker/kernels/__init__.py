@@ -30,6 +30,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     sampling/         the choice of tokens
     packed_attention/ full attention within each of several packed texts
     patchify/         pixels to normalised patches
+    jpeg/             JPEGs to pixels, by a GPU's own decoder
     resize/           Pillow's LANCZOS and BICUBIC
     stitch_pool/      the features of local crops averaged into one grid
 """

@@ -13,6 +13,7 @@ a file that would take longer than an honest one of the largest size.
 - `tiff.py`: directories; `tiff_strips.py`: strips and tiles
 """
 
+from stoop_worker.images.structure.jpeg import frame_kind
 from stoop_worker.images.structure.lean import lean
 
-__all__ = ["lean"]
+__all__ = ["frame_kind", "lean"]

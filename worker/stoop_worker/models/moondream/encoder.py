@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.graphs import Graphs
-from stoop_worker.images import Crops, Image
+from stoop_worker.images import Picture
 from stoop_worker.kernels.profiling import named_part
 from stoop_worker.models.moondream import vision
 from stoop_worker.models.moondream.config_parts import VisionConfig
@@ -43,7 +43,7 @@ class Encoder:
             graphs.capture(("vision", crops), lambda crops=crops: self._captured(crops))  # type: ignore[misc]
         self._graphs = graphs
 
-    def encode(self, images: Several[Crops | Image], on_progress: Callable[[], None]) -> Tensor:
+    def encode(self, images: Several[Picture], on_progress: Callable[[], None]) -> Tensor:
         """Return embeddings_BPC of one image or more; `on_progress` is called after each block that is not captured."""
         config = self._config
         crops = sum(vision.crops_to_encode(image, config) for image in images)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stoop_worker.images import Crops, Image, Tiling, select_tiling
+from stoop_worker.images import Crops, Jpeg, Picture, Tiling, select_tiling
 from stoop_worker.kernels.patchify import patchify
 from stoop_worker.kernels.stitch_pool import global_and_local
 from stoop_worker.kernels.vision_attention import vision_attention
@@ -27,7 +27,7 @@ __all__ = ["aligned", "crops_on_device", "crops_to_encode", "embeddings", "featu
 _CROPS_AT_ONCE = 16  # on a CPU, where a larger batch would take too long between progress reports
 
 
-def crops_to_encode(image: Crops | Image, config: VisionConfig) -> int:
+def crops_to_encode(image: Picture, config: VisionConfig) -> int:
     """Return the number of crops to encode: one if the only local crop equals the global one."""
     count = tiling_of(image, config).count
     return 1 if count == 1 else 1 + count
@@ -41,27 +41,27 @@ def aligned(weights: VisionWeights) -> VisionWeights:
     return replace(weights, patch_emb=replace(weights.patch_emb, weight=rows_DK))
 
 
-def tiling_of(image: Crops | Image, config: VisionConfig) -> Tiling:
+def tiling_of(image: Picture, config: VisionConfig) -> Tiling:
     """Return the grid of an image's local crops, whether the image is already cut or not."""
     if isinstance(image, Crops):
         return image.tiling
-    height, width, _ = image.pixels.shape
-    return select_tiling(height, width, config.geometry)
+    return select_tiling(*image.size, config.geometry)
 
 
 def crops_on_device(
-    images: Sequence[Crops | Image], config: VisionConfig, device: torch.device, into_NHWC: Tensor | None = None
+    images: Sequence[Picture], config: VisionConfig, device: torch.device, into_NHWC: Tensor | None = None
 ) -> Tensor:
     """Return all images' crops to encode, (N, side, side, 3) uint8, on the device, without waiting for the device.
 
-    Whole images are cut on the device. `into_NHWC` has room for exactly these crops; if given, it is returned.
+    Whole images are cut on the device, and JPEGs decoded there. `into_NHWC` has room for exactly these crops; if given,
+    it is returned.
     """
     counts = [crops_to_encode(image, config) for image in images]
     if into_NHWC is None:
         shape = (sum(counts), config.crop_size, config.crop_size, config.in_channels)
         into_NHWC = torch.empty(shape, dtype=torch.uint8, device=device)
     needed = [
-        image.pixels[:count] if isinstance(image, Crops) else image.pixels
+        image if isinstance(image, Jpeg) else image.pixels[:count] if isinstance(image, Crops) else image.pixels
         for image, count in zip(images, counts, strict=True)
     ]
     sent = send_pixels(needed, device)
@@ -105,9 +105,7 @@ def features(
     return torch.cat(found)
 
 
-def embeddings(
-    features_NPD: Tensor, images: Sequence[Crops | Image], weights: VisionWeights, config: VisionConfig
-) -> Tensor:
+def embeddings(features_NPD: Tensor, images: Sequence[Picture], weights: VisionWeights, config: VisionConfig) -> Tensor:
     """Pool and project the features of these images' crops, in this order; returns embeddings_BPC."""
     counts = [crops_to_encode(image, config) for image in images]
     rows = [
@@ -126,7 +124,7 @@ def _tilings_on_device(rows: tuple[tuple[int, int, int, int], ...], device: torc
     return tilings_B4.to(device, non_blocking=True)
 
 
-def _tilings(images: Sequence[Crops | Image], config: VisionConfig) -> list[Tiling]:
+def _tilings(images: Sequence[Picture], config: VisionConfig) -> list[Tiling]:
     return [tiling_of(image, config) for image in images]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.graphs import Graphs
-from stoop_worker.images import Image
+from stoop_worker.images import Image, Jpeg
 from stoop_worker.kernels.resize import Filter, resize
 from stoop_worker.models.blocks.pixels import send_pixels
 from stoop_worker.models.qwen_vl import vision
@@ -45,10 +45,10 @@ class ImageEncoder:
         """From now on, capture each size when it is seen for the second time."""
         self._graphs = graphs
 
-    def encode(self, images: Sequence[Image], out_EC: Tensor, on_progress: Callable[[], None]) -> None:
+    def encode(self, images: Sequence[Image | Jpeg], out_EC: Tensor, on_progress: Callable[[], None]) -> None:
         """Write the embeddings of images to `out_EC`, (E, S C), one image after another."""
         places = torch.split(out_EC, [self._config.rule.width_of(*image.size) for image in images])
-        sent = send_pixels([image.pixels for image in images], self._device)
+        sent = send_pixels([image if isinstance(image, Jpeg) else image.pixels for image in images], self._device)
         others: list[tuple[Tensor, Tensor]] = []
         for image, pixels, place_EC in zip(images, sent, places, strict=True):
             graphs = self._graphs_for(image.size)

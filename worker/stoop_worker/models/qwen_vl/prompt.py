@@ -11,7 +11,7 @@ from stoop_worker.engine.media import whole_images_of
 from stoop_worker.engine.model import RequestInvalid
 from stoop_worker.engine.positions import Positions
 from stoop_worker.engine.request import Chat, Media, Part
-from stoop_worker.images import Image, PatchRule
+from stoop_worker.images import Image, Jpeg, PatchRule
 
 __all__ = ["lay_out", "messages_of", "positions_of"]
 
@@ -48,7 +48,7 @@ def lay_out(ids: Sequence[int], media: Iterable[Media], image_id: int, rule: Pat
 
 
 def _input(image: Media, rule: PatchRule) -> MediaInput:
-    if not isinstance(image, Image) or any(side % rule.cell or side < rule.cell for side in image.size):
+    if not isinstance(image, Image | Jpeg) or any(side % rule.cell or side < rule.cell for side in image.size):
         raise RequestInvalid(f"this model takes whole images whose sides are multiples of {rule.cell} pixels")
     height, width = image.size
     count = rule.width_of(height, width)
