@@ -5,7 +5,6 @@ import os
 from ctypes import POINTER, byref, c_int, c_size_t, c_ubyte, c_void_p
 from functools import cache
 from importlib.util import find_spec
-from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +20,6 @@ _HARDWARE: Final = 3
 _INTERPOLATE_COLOURS: Final = 1 << 5  # as libjpeg-turbo does
 _INTERLEAVED_RGB: Final = 5
 _CHANNELS: Final = 4
-
-_STATES = 2  # one image is parsed while the one before is decoded
 
 
 class _Picture(ctypes.Structure):
@@ -41,25 +38,28 @@ class JpegDecoder:
         with torch.cuda.device(device):
             torch.cuda.synchronize()  # creates the context that the library needs
             self._check(self._library.nvjpegCreateEx(_HARDWARE, None, None, _INTERPOLATE_COLOURS, byref(self._handle)))
-            self._states = cycle([(self._state(), torch.cuda.Event()) for _ in range(_STATES)])  # type: ignore[no-untyped-call]
+            self._state = c_void_p()
+            self._check(self._library.nvjpegJpegStateCreate(self._handle, byref(self._state)))
+            # batches of one picture: the form of decoding that the engines run
+            self._check(self._library.nvjpegDecodeBatchedInitialize(self._handle, self._state, 1, 1, _INTERLEAVED_RGB))
 
     def decode(self, encoded: npt.NDArray[np.uint8], height: int, width: int) -> Tensor | None:
-        """Start decoding a JPEG (N,) on the current stream, to (H, W, 3) uint8; None if the engines do not take it."""
+        """Start decoding a JPEG (N,) on the current stream, to (H, W, 3) uint8; None if the engines do not take it.
+
+        The library waits for the JPEG before, if its decoding goes on.
+        """
         if self._size(encoded) != (height, width):
             return None  # the library would write beyond the tensor
-        state, done = next(self._states)
-        done.synchronize()
         pixels_HWC = torch.empty((height, width, 3), dtype=torch.uint8, device=self._device)
         picture = _Picture((pixels_HWC.data_ptr(),), (3 * width,))
         status = self._library.nvjpegDecodeBatched(
             self._handle,
-            state,
+            self._state,
             byref(c_void_p(encoded.ctypes.data)),
             byref(c_size_t(encoded.nbytes)),
             byref(picture),
             c_void_p(torch.cuda.current_stream(self._device).cuda_stream),
         )
-        done.record()
         return None if status else pixels_HWC
 
     def _size(self, encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
@@ -74,12 +74,6 @@ class JpegDecoder:
             heights,
         )
         return None if status or count.value != 3 else (heights[0], widths[0])
-
-    def _state(self) -> c_void_p:
-        state = c_void_p()
-        self._check(self._library.nvjpegJpegStateCreate(self._handle, byref(state)))
-        self._check(self._library.nvjpegDecodeBatchedInitialize(self._handle, state, 1, 1, _INTERLEAVED_RGB))
-        return state
 
     def _check(self, status: int) -> None:
         if status:
