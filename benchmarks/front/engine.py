@@ -1,6 +1,6 @@
-"""The engine of the benchmarks of the front: answers with the checksum of the pixels, at once or at a steady rate.
+"""The engine of the benchmarks of the front: answers with the checksum of its image's bytes.
 
-The variable FRONT_ENGINE_RATE has the answers a second; 0 answers at once.
+It answers at once or at a steady rate: the variable FRONT_ENGINE_RATE has the answers a second, or 0.
 """
 
 import os
@@ -12,6 +12,7 @@ from threading import Thread
 
 from benchmarks.instant_engine import InstantEngine
 from stoop_worker.engine.request import Deliver, Finished, FinishReason, Output, Request, Usage
+from stoop_worker.engine_process.pixels import bytes_of
 from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.server import serve_engine
 
@@ -26,7 +27,7 @@ class Checksums(InstantEngine):
     def outputs(self, request: Request) -> Sequence[Output]:
         """Return the checksum of the request's one image."""
         (image,) = request.media
-        return [Finished(request.id, FinishReason.STOP, _USAGE, text=str(zlib.crc32(image.pixels.data)))]
+        return [Finished(request.id, FinishReason.STOP, _USAGE, text=str(zlib.crc32(bytes_of(image).data)))]
 
 
 class SteadyChecksums(Checksums):

@@ -2,12 +2,13 @@
 
     python -m benchmarks.front.run --concurrency 64 --jobs 2000
     python -m benchmarks.front.run --concurrency 64 --jobs 1000 --rate 64
+    python -m benchmarks.front.run --concurrency 64 --jobs 1000 --rate 64 --jpegs-on-gpu
     python -m benchmarks.front.run --concurrency 32 --jobs 150 --count 8 --megapixels 12
 
 Uses a real Redis, a real S3 server and the front of a real worker. In place of the engine, a process answers
 with the checksum of the pixels, at once or at a steady `--rate`. Every answer is compared with the checksum of Pillow's
-pixels. Where `perf` can count, the instructions of the front outside the kernel are shown, which other work on the
-machine hardly changes.
+pixels, or with that of the JPEG if a GPU would decode it. Where `perf` can count, the instructions of the front outside
+the kernel are shown, which other work on the machine hardly changes.
 """
 
 import argparse
@@ -58,10 +59,17 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
             store = s3.client()
             for number, photo in enumerate(photos):
                 store.put_object(Bucket=s3.bucket, Key=_key(number), Body=photo)
-            with _front(folder, redis, s3, arguments.rate) as front:
-                run = _Run(front, [_checksum(photo) for photo in photos], client_config(redis, s3, lane=_LANE))
+            with _front(folder, redis, s3, _flags(arguments)) as front:
+                checksum = _checksum_undecoded if arguments.jpegs_on_gpu else _checksum
+                run = _Run(front, list(map(checksum, photos)), client_config(redis, s3, lane=_LANE))
                 found = asyncio.run(run.go(arguments.concurrency, arguments.jobs))
-    document = {"kind": "front", "machine": machine("cpu"), "concurrency": arguments.concurrency, **found}
+    document = {
+        "kind": "front",
+        "machine": machine("cpu"),
+        "concurrency": arguments.concurrency,
+        "jpegs_on_gpu": arguments.jpegs_on_gpu,
+        **found,
+    }
     write_json(document, arguments.out, "front")
     _print(document)
     return document
@@ -72,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--rate", type=float, default=0.0, help="answers of the engine a second; 0: it answers at once")
+    parser.add_argument("--jpegs-on-gpu", action="store_true", help="pass JPEGs on as they are")
     parser.add_argument("--count", type=int, default=100, help="different photos")
     parser.add_argument("--megapixels", type=float, help="of each photo; by default 850 x 600 pixels")
     parser.add_argument("--photos", type=Path, default=Path(tempfile.gettempdir()) / "stoop-photos", help="folder")
@@ -95,8 +104,16 @@ def _checksum(jpeg: bytes) -> str:
         return str(zlib.crc32(photo.convert("RGB").tobytes()))
 
 
+def _checksum_undecoded(jpeg: bytes) -> str:
+    return str(zlib.crc32(jpeg))
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, str]:
+    return {"FRONT_ENGINE_RATE": str(arguments.rate), "STOOP_JPEGS_ON_GPU": str(arguments.jpegs_on_gpu).lower()}
+
+
 @contextlib.contextmanager
-def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3, rate: float) -> Iterator["_Front"]:
+def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3, flags: Mapping[str, str]) -> Iterator["_Front"]:
     ready = folder / "ready"
     settings = {
         "STOOP_REDIS_URL": redis.url,
@@ -105,7 +122,7 @@ def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3, rate: float) -> I
         "STOOP_LANES": _LANE,
         "STOOP_READY_FILE": str(ready),
         "STOOP_DRAIN_SECONDS": "1",
-        "FRONT_ENGINE_RATE": str(rate),
+        **flags,
     }
     with (folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(
