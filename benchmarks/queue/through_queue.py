@@ -99,7 +99,8 @@ def _engine_direct(arguments: argparse.Namespace, model: str, out: Path) -> Path
     }
     program = [sys.executable, "-m", "benchmarks.engine.run", arguments.workload]
     program += [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    program += ["--engine", *arguments.engine, *(["--on-device"] if arguments.on_device else [])]
+    program += ["--engine", *arguments.engine]
+    program += [f"--{flag}" for flag in ("on-device", "jpegs-on-gpu") if getattr(arguments, flag.replace("-", "_"))]
     program += ["--precision", arguments.precision] if arguments.precision else []
     subprocess.run(program, check=True)
     return out
@@ -116,6 +117,7 @@ def _flags(arguments: argparse.Namespace, model: str) -> dict[str, str]:
         "model": model,
         "lanes": _LANE,
         "permits": permits,
+        "jpegs-on-gpu": str(arguments.jpegs_on_gpu),
         **pairs([*arguments.engine, *arguments.worker]),
     }
 
