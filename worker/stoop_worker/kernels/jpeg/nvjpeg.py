@@ -33,6 +33,7 @@ class JpegDecoder:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._read: npt.NDArray[np.uint8] | None = None
         self._library = _load()
         self._handle = c_void_p()
         with torch.cuda.device(device):
@@ -52,14 +53,17 @@ class JpegDecoder:
             return None  # the library would write beyond the tensor
         pixels_HWC = torch.empty((height, width, 3), dtype=torch.uint8, device=self._device)
         picture = _Picture((pixels_HWC.data_ptr(),), (3 * width,))
+        read = encoded.copy()
         status = self._library.nvjpegDecodeBatched(
             self._handle,
             self._state,
-            byref(c_void_p(encoded.ctypes.data)),
+            byref(c_void_p(read.ctypes.data)),
             byref(c_size_t(encoded.nbytes)),
             byref(picture),
             c_void_p(torch.cuda.current_stream(self._device).cuda_stream),
         )
+        # the library may still read the bytes after the call, and the caller may reuse its memory; the next call waits
+        self._read = read
         return None if status else pixels_HWC
 
     def _size(self, encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
