@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stoop_worker.kernels import fp8, layer_norm
-from stoop_worker.kernels.fp8 import Fp8Linear
+from stoop_worker.kernels.fp8 import FixedScale, Fp8Linear
 from stoop_worker.kernels.layer_norm import reference as norm_reference
 
 SHAPES = [(1152, 3456), (1152, 1152), (1152, 4304), (4304, 1152), (2048, 6144), (2048, 8192), (8192, 2048)]
@@ -54,6 +54,26 @@ def test_rows_and_channels_of_very_different_sizes() -> None:
     exact = functional.linear(x.double(), weight.double())
     errors = (found.double() - exact).norm(dim=-1) / exact.norm(dim=-1)
     assert errors.max() < 6e-2
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17, 750, 20412])
+@pytest.mark.parametrize(("width", "inner"), [(1152, 4304), (2048, 8192)])
+def test_an_mlp_with_one_scale_for_all_rows(rows: int, width: int, inner: int) -> None:
+    x, norm = randn(rows, width), (1 + 0.1 * randn(width), randn(width))
+    up, down = randn(inner, width) / width**0.5, randn(width, inner) / inner**0.5
+    up_bias, down_bias = randn(inner), randn(width)
+    scale = FixedScale.after_norm(up, up_bias, norm)
+    first = Fp8Linear.of_one_scale(up, up_bias, rows=FixedScale.of_norm(*norm), gelu=scale)
+    assert first.rows is not None
+    normed = layer_norm.layer_norm_fp8(x, *norm, scale=first.rows.value)
+    exact = norm_reference.layer_norm(x.float(), *(each.float() for each in norm))
+    assert error(normed[0].float() * normed[1], exact) < 4e-2
+    values, scales = fp8.gelu_linear_fp8(*normed, first)
+    exact = functional.gelu(functional.linear(exact, up.float(), up_bias.float()), approximate="tanh")
+    assert (values.shape, values.dtype) == ((rows, inner), torch.float8_e4m3fn)
+    assert error(values.float() * scales, exact) < 5e-2
+    found = fp8.scaled_linear(values, scales, Fp8Linear.of_one_scale(down, down_bias))
+    assert error(found, functional.linear(exact, down.float(), down_bias.float())) < 5e-2
 
 
 @pytest.mark.parametrize("rows", [1, 17, 20412])

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from stoop_worker.images import CropGeometry, Image, cut
 from stoop_worker.kernels import layer_norm, patchify, resize, rotate_heads, stitch_pool, vision_attention
+from stoop_worker.kernels.fp8 import FixedScale
 from stoop_worker.kernels.layer_norm import reference as norm_reference
 from stoop_worker.kernels.patchify import reference as patchify_reference
 from stoop_worker.kernels.stitch_pool import reference as pool_reference
@@ -66,6 +67,16 @@ def test_vision_attention(crops: int, patches: int, heads: int, dtype: torch.dty
     found = vision_attention.vision_attention(qkv)
     assert found.shape == (crops, patches, heads, HEAD_DIM)
     assert error(found, vision_attention.vision_attention(qkv.double())) < 8e-3
+
+
+@pytest.mark.parametrize("crops", [1, 27])
+def test_vision_attention_in_fp8(crops: int) -> None:
+    qkv = randn(crops, PATCHES, 3, HEADS, HEAD_DIM)
+    qkv[:, :, 0] *= 3
+    scale = FixedScale.of(4 * qkv[:, :, 2])
+    found = vision_attention.vision_attention_fp8(qkv, scale)
+    assert (found.shape, found.dtype) == ((crops, PATCHES, HEADS, HEAD_DIM), torch.float8_e4m3fn)
+    assert error(found.float() * scale.value, vision_attention.vision_attention(qkv.float())) < 4e-2
 
 
 @pytest.mark.parametrize("growth", [-1, 1])

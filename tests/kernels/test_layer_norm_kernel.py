@@ -69,3 +69,14 @@ def test_rows_go_straight_to_fp8(width: int) -> None:
     alone = kernel.layer_norm_fp8(summed, weight, bias)
     assert torch.equal(alone[0].float(), values.float())
     assert torch.equal(alone[1], scale)
+
+
+def test_all_rows_may_have_a_given_scale() -> None:
+    x, added, weight, bias = inputs(3, 1152, torch.float32)
+    summed, (values, scale) = kernel.add_layer_norm_fp8(x, added, weight, bias, scale=0.25)
+    expected_sum, expected = reference.add_layer_norm_fp8(x, added, weight, bias, scale=0.25)
+    assert torch.equal(summed, expected_sum)
+    assert torch.equal(scale, torch.full((3, 1), 0.25)) and torch.equal(scale, expected[1])
+    # the interpreter halves what it rounds up to a power of two
+    assert (values.float() == expected[0].float()).float().mean() > 0.92
+    assert torch.equal(kernel.layer_norm_fp8(summed, weight, bias, scale=0.25)[0].float(), values.float())

@@ -2,12 +2,22 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.fp8 import reference
-from stoop_worker.kernels.fp8.reference import Fp8Linear, quantise_weight
+from stoop_worker.kernels.fp8.reference import FixedScale, Fp8Linear, quantise_by, quantise_weight
 
-__all__ = ["Fp8Linear", "gelu_fp8", "quantise_rows", "quantise_weight", "scaled_linear"]
+__all__ = [
+    "FixedScale",
+    "Fp8Linear",
+    "gelu_fp8",
+    "gelu_linear_fp8",
+    "quantise_by",
+    "quantise_rows",
+    "quantise_weight",
+    "scaled_linear",
+]
 
 _FEWEST_FAST = 64  # cuBLAS lacks fast accumulation for fewer rows of some shapes
 
@@ -30,6 +40,33 @@ def gelu_fp8(x_TC: Tensor) -> tuple[Tensor, Tensor]:
     return reference.gelu_fp8(x_TC)
 
 
+def gelu_linear_fp8(x8_TC: Tensor, scale_T1: Tensor, weights: Fp8Linear) -> tuple[Tensor, Tensor]:
+    """Return the tanh-GELU of a layer with a `gelu`, as float8_e4m3fn, and the scale of all its values, (1, 1).
+
+    All rows have the same scale.
+    """
+    if not x8_TC.is_cuda:
+        return reference.gelu_linear_fp8(x8_TC, scale_T1, weights)
+    assert weights.gelu is not None, "the scale must be known before the values"
+    from stoop_worker.kernels.fp8 import cublas
+
+    rows_TC = x8_TC.reshape(-1, x8_TC.shape[-1])
+    scales = scale_T1, weights.scale_N
+    try:
+        values_TN = cublas.gelu_linear(
+            rows_TC,
+            weights.weight,
+            weights.bias,
+            scales=scales,
+            factor=weights.gelu.inverse_11,
+            fast=len(rows_TC) >= _FEWEST_FAST,
+        )
+    except cublas.Unsupported:
+        y_TN = functional.gelu(scaled_linear(rows_TC, scale_T1, weights), approximate="tanh")
+        values_TN = quantise_by(y_TN, weights.gelu)
+    return values_TN.view(*x8_TC.shape[:-1], -1), weights.gelu.scale_11
+
+
 def scaled_linear(x8_TC: Tensor, scale_T1: Tensor, weights: Fp8Linear, *, fast: bool = True) -> Tensor:
     """Return x W^T + b for quantised rows, in the bias's dtype (bfloat16 on CUDA).
 
@@ -38,10 +75,11 @@ def scaled_linear(x8_TC: Tensor, scale_T1: Tensor, weights: Fp8Linear, *, fast: 
     if not x8_TC.is_cuda:
         return reference.scaled_linear(x8_TC, scale_T1, weights)
     rows_TC = x8_TC.reshape(-1, x8_TC.shape[-1])
+    one_scale = weights.scale_N.numel() == 1
     y_TN = torch._scaled_mm(
         rows_TC,
         weights.weight.t(),
-        scale_a=scale_T1.reshape(-1, 1),
+        scale_a=scale_T1.reshape(-1, 1)[:1] if one_scale else scale_T1.reshape(-1, 1),
         scale_b=weights.scale_N[None],
         bias=weights.bias,
         out_dtype=weights.bias.dtype,

@@ -8,7 +8,7 @@ A row of C values is held as two parts whose sizes are powers of two: 1152 is he
 import triton
 import triton.language as tl
 
-__all__ = ["parts", "rounded_sum", "rounded_to_bfloat16", "store_fp8", "warps"]
+__all__ = ["parts", "rounded_sum", "rounded_to_bfloat16", "store_fp8", "store_scaled_fp8", "warps"]
 
 _FEW_ROWS = 1024
 
@@ -60,10 +60,15 @@ def rounded_sum(x, y):
 @triton.jit
 def store_fp8(head, tail, values, scales, row, C: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr):
     """Store a row's float32 parts as float8 `values` and their scale; values beyond C in `tail` must be zero."""
+    largest = tl.maximum(tl.max(tl.abs(head), axis=0), tl.max(tl.abs(tail), axis=0))
+    store_scaled_fp8(head, tail, tl.maximum(largest, 1e-12) / 448.0, values, scales, row, C, HEAD, TAIL)
+
+
+@triton.jit
+def store_scaled_fp8(head, tail, scale, values, scales, row, C: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr):
+    """Store a row's float32 parts, divided by `scale`, as float8 `values`, and the scale."""
     cols = tl.arange(0, HEAD)
     tail_cols = HEAD + tl.arange(0, TAIL)
-    largest = tl.maximum(tl.max(tl.abs(head), axis=0), tl.max(tl.abs(tail), axis=0))
-    scale = tl.maximum(largest, 1e-12) / 448.0
     inverse = 1.0 / scale
     start = values + row * C
     fp8 = values.dtype.element_ty

@@ -32,24 +32,29 @@ def add_layer_norm(
     return reference.add_layer_norm(x_TC, added, weight_C, bias_C, epsilon=epsilon)
 
 
-def layer_norm_fp8(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the layer norm's rows, rounded to x's dtype, as float8_e4m3fn with the float32 scale of each row."""
+def layer_norm_fp8(
+    x_TC: Tensor, weight_C: Tensor, bias_C: Tensor, *, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the layer norm's rows, rounded to x's dtype, as float8_e4m3fn with the float32 scale of each row.
+
+    If `scale` is given, all rows have it.
+    """
     if uses_kernel(x_TC, weight_C, bias_C):
         from stoop_worker.kernels.layer_norm.kernel import layer_norm_fp8 as launch
 
-        return launch(x_TC, weight_C, bias_C)
-    return reference.layer_norm_fp8(x_TC, weight_C, bias_C)
+        return launch(x_TC, weight_C, bias_C, scale=scale)
+    return reference.layer_norm_fp8(x_TC, weight_C, bias_C, scale=scale)
 
 
 def add_layer_norm_fp8(
-    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor
+    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor, *, scale: float | None = None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return sum_TC as by `add_layer_norm`, and its layer norm as by `layer_norm_fp8`."""
     if uses_kernel(x_TC, *added, weight_C, bias_C):
         from stoop_worker.kernels.layer_norm.kernel import add_layer_norm_fp8 as launch
 
-        return launch(x_TC, added, weight_C, bias_C)
-    return reference.add_layer_norm_fp8(x_TC, added, weight_C, bias_C)
+        return launch(x_TC, added, weight_C, bias_C, scale=scale)
+    return reference.add_layer_norm_fp8(x_TC, added, weight_C, bias_C, scale=scale)
 
 
 def norm_of_sum(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from stoop_worker.kernels.fp8.rows import parts, rounded_sum, store_fp8, warps
+from stoop_worker.kernels.fp8.rows import parts, rounded_sum, store_fp8, store_scaled_fp8, warps
 from stoop_worker.kernels.layer_norm.reference import EPSILON
 
 __all__ = ["add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8", "norm_of_sum", "norm_of_sum_fp8"]
@@ -18,12 +18,16 @@ _Added = tuple[Tensor, ...]
 
 
 class _Into(NamedTuple):
-    """Receives the norm, with its scales if it is fp8, and at most one of the sum and the norm before its rounding."""
+    """Receives the norm, with its scales if it is fp8, and at most one of the sum and the norm before its rounding.
+
+    `scale` is that of all rows, if it is given.
+    """
 
     normed_TC: Tensor
     scale_T1: Tensor | None = None
     sum_TC: Tensor | None = None
     plain_TC: Tensor | None = None
+    scale: float | None = None
 
 
 def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor, *, epsilon: float = EPSILON) -> Tensor:
@@ -49,20 +53,22 @@ def add_layer_norm(
     return sum_TC, normed_TC
 
 
-def layer_norm_fp8(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
+def layer_norm_fp8(
+    x_TC: Tensor, weight_C: Tensor, bias_C: Tensor, *, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
     """See the reference."""
     values_TC, scale_T1 = _fp8_like(x_TC)
-    _launch(x_TC, (), weight_C, bias_C, _Into(values_TC, scale_T1))
+    _launch(x_TC, (), weight_C, bias_C, _Into(values_TC, scale_T1, scale=scale))
     return values_TC, scale_T1
 
 
 def add_layer_norm_fp8(
-    x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor
+    x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor, *, scale: float | None = None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """See the reference."""
     sum_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
     values_TC, scale_T1 = _fp8_like(x_TC)
-    _launch(x_TC, added, weight_C, bias_C, _Into(values_TC, scale_T1, sum_TC=sum_TC))
+    _launch(x_TC, added, weight_C, bias_C, _Into(values_TC, scale_T1, sum_TC=sum_TC, scale=scale))
     return sum_TC, (values_TC, scale_T1)
 
 
@@ -112,13 +118,14 @@ def _launch(
         x_TC if kept_TC is None else kept_TC,
         into.normed_TC,
         x_TC if into.scale_T1 is None else into.scale_T1,
+        0.0 if into.scale is None else into.scale,
         EPSILON=epsilon,
         C=width,
         HEAD=head,
         TAIL=tail,
         ADDED=len(added),
         KEPT="sum" if into.sum_TC is not None else "norm" if into.plain_TC is not None else "",
-        FP8=into.scale_T1 is not None,
+        FP8="" if into.scale_T1 is None else "by row" if into.scale is None else "given",
         **{"num_warps": warps(rows, width), **options},
     )
 
@@ -133,6 +140,7 @@ def _add_layer_norm(
     kept,
     normed,
     scales,
+    scale_of_all,
     EPSILON: tl.constexpr,
     C: tl.constexpr,
     HEAD: tl.constexpr,
@@ -176,7 +184,11 @@ def _add_layer_norm(
     if KEPT == "norm":
         tl.store(kept + start + cols, head)
         tl.store(kept + start + tail_cols, tail, mask=inside)
-    if FP8:
+    if FP8 == "given":
+        head = head.to(tl.float32)
+        tail = tail.to(tl.float32)
+        store_scaled_fp8(head, tail, scale_of_all, normed, scales, row, C, HEAD, TAIL)
+    elif FP8 == "by row":
         store_fp8(head.to(tl.float32), tail.to(tl.float32), normed, scales, row, C, HEAD, TAIL)
     else:
         tl.store(normed + start + cols, head)

@@ -36,17 +36,22 @@ def add_layer_norm(
     return x_TC, layer_norm(x_TC, weight_C, bias_C, epsilon=epsilon)
 
 
-def layer_norm_fp8(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the layer norm's rows, rounded to x's dtype, as float8_e4m3fn with the float32 scale of each row."""
-    return fp8.quantise_rows(layer_norm(x_TC, weight_C, bias_C))
+def layer_norm_fp8(
+    x_TC: Tensor, weight_C: Tensor, bias_C: Tensor, *, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the layer norm's rows, rounded to x's dtype, as float8_e4m3fn with the float32 scale of each row.
+
+    If `scale` is given, all rows have it.
+    """
+    return _in_fp8(layer_norm(x_TC, weight_C, bias_C), scale)
 
 
 def add_layer_norm_fp8(
-    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor
+    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor, *, scale: float | None = None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return sum_TC as by `add_layer_norm`, and its layer norm as by `layer_norm_fp8`."""
     sum_TC, normed_TC = add_layer_norm(x_TC, added, weight_C, bias_C)
-    return sum_TC, fp8.quantise_rows(normed_TC)
+    return sum_TC, _in_fp8(normed_TC, scale)
 
 
 def norm_of_sum(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> Tensor:
@@ -60,3 +65,10 @@ def norm_of_sum_fp8(
     """Return `norm_of_sum`, and the same rows as float8_e4m3fn with the float32 scale of each."""
     normed_TC = norm_of_sum(x_TC, added, weight_C, bias_C)
     return normed_TC, fp8.quantise_rows(normed_TC)
+
+
+def _in_fp8(normed_TC: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+    if scale is None:
+        return fp8.quantise_rows(normed_TC)
+    scale_T1 = torch.full((*normed_TC.shape[:-1], 1), scale, device=normed_TC.device)
+    return (normed_TC.float() / scale_T1).to(torch.float8_e4m3fn), scale_T1

@@ -3,9 +3,10 @@
 from torch import Tensor
 
 from stoop_worker.kernels.backend import runs_flash, uses_kernel
+from stoop_worker.kernels.fp8 import FixedScale, quantise_by
 from stoop_worker.kernels.vision_attention import hopper, library, reference
 
-__all__ = ["vision_attention"]
+__all__ = ["vision_attention", "vision_attention_fp8"]
 
 
 def vision_attention(qkv_NP3HD: Tensor, *, sizes_recur: bool = True) -> Tensor:
@@ -21,3 +22,10 @@ def vision_attention(qkv_NP3HD: Tensor, *, sizes_recur: bool = True) -> Tensor:
     if hopper.takes(qkv_NP3HD):
         return hopper.vision_attention(qkv_NP3HD)
     return library.vision_attention(qkv_NP3HD)
+
+
+def vision_attention_fp8(qkv_NP3HD: Tensor, scale: FixedScale) -> Tensor:
+    """Return `vision_attention` divided by the scale, as float8_e4m3fn."""
+    if uses_kernel(qkv_NP3HD) and hopper.takes(qkv_NP3HD):
+        return hopper.vision_attention(qkv_NP3HD, factor=1 / scale.value)
+    return quantise_by(vision_attention(qkv_NP3HD), scale)

@@ -1,13 +1,14 @@
 // Full attention among the patches of a crop, on Hopper's warpgroup products (sm_90a), for heads of 72 channels.
 //
-// The host defines PATCHES, HEADS, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of one crop
+// The host defines PATCHES, HEADS, KEYS, WARPGROUPS, PROGRAMS, STAGES, SHARED and OUT8. A program takes one head of one crop
 // and 64 query rows a warpgroup; the copy engine brings blocks of KEYS keys and values some stages ahead. A tile has
 // 64 channels of each row in 128 bytes, swizzled as products read them, and the other 8 in a narrow tile of 16 bytes
-// a row. With padding to 128 channels, as in libraries, nearly half of the products would be wasted. The map describes
+// a row. With OUT8 the output is e4m3, each value times a factor. With padding to 128 channels, as in libraries, nearly half of the products would be wasted. The map describes
 // a tensor (crops, queries, keys and values of HEADS, PATCHES, 72 channels).
 
 constexpr int kWideChannels = 64;
 constexpr int kRowBytes = 2 * 72;
+constexpr int kPieces8 = 72 / 8;  // of a row of e4m3
 constexpr int kBlocks = (PATCHES + KEYS - 1) / KEYS;
 constexpr int kInside = PATCHES - (kBlocks - 1) * KEYS;  // keys of the last block
 constexpr int kLast = (kInside + 15) / 16 * 16;          // the same with padding
@@ -135,8 +136,35 @@ static __device__ __forceinline__ void take_last(State& state, const Program& pr
   await_products<0>();
 }
 
+// Write the first `count` of a warp's 16 rows in e4m3, through the warp's own tile, in pieces of 8 bytes.
+static __device__ __forceinline__ void write_e4m3(const State& state, char* tile, char* out, int out_stride, int count,
+                                                  float factor) {
+  const int lane = threadIdx.x % 32;
+  const float share[2] = {factor / quad_sum(state.total[0]), factor / quad_sum(state.total[1])};
+#pragma unroll
+  for (int i = 0; i < 36; i += 2) {
+    const int below = i / 2 % 2;
+    const float* pair = i < 32 ? state.wide + i : state.narrow + i - 32;
+    unsigned short packed;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
+        : "=h"(packed)
+        : "f"(pair[1] * share[below]), "f"(pair[0] * share[below]));
+    *reinterpret_cast<unsigned short*>(tile + (lane / 4 + 8 * below) * kWide + i / 4 * 8 + lane % 4 * 2) = packed;
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = lane; i < 16 * kPieces8; i += 32) {
+    const int row = i / kPieces8, piece = i % kPieces8;
+    if (row < count) {
+      *reinterpret_cast<uint2*>(out + static_cast<long long>(row) * out_stride + piece * 8) =
+          *reinterpret_cast<const uint2*>(tile + row * kWide + piece * 8);
+    }
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, PROGRAMS)
-attend(const __grid_constant__ Map wide_map, const __grid_constant__ Map narrow_map, char* out, float scale) {
+attend(const __grid_constant__ Map wide_map, const __grid_constant__ Map narrow_map, char* out, float scale,
+       float factor) {
   extern __shared__ __align__(1024) char memory[];
   const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first = blockIdx.x * kRows, head = blockIdx.y, crop = blockIdx.z;
@@ -179,7 +207,11 @@ attend(const __grid_constant__ Map wide_map, const __grid_constant__ Map narrow_
 
   asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");  // its queries are no longer read
   const int row = warp * 16, patch = first + row;
-  write<kRowBytes / 16>(state, memory + kWideQueries + row * kWide, memory + kNarrowQueries + row * kNarrow,
-                        out + ((static_cast<long long>(crop) * PATCHES + patch) * HEADS + head) * kRowBytes,
-                        HEADS * kRowBytes, PATCHES - patch);
+  const long long place = (static_cast<long long>(crop) * PATCHES + patch) * HEADS + head;
+  if (OUT8) {
+    write_e4m3(state, memory + kWideQueries + row * kWide, out + place * 72, HEADS * 72, PATCHES - patch, factor);
+  } else {
+    write<kRowBytes / 16>(state, memory + kWideQueries + row * kWide, memory + kNarrowQueries + row * kNarrow,
+                          out + place * kRowBytes, HEADS * kRowBytes, PATCHES - patch);
+  }
 }

@@ -62,7 +62,7 @@ class MLP:
 
 
 class Fp8Rows(NamedTuple):
-    """Rows (T, C) float8_e4m3fn, and the scale (T, 1) float32 of each."""
+    """Rows (T, C) float8_e4m3fn, and the scale (T, 1) float32 of each, or (1, 1) of all."""
 
     values_TC: Tensor
     scales_T1: Tensor
@@ -98,7 +98,7 @@ def layer_norm(x_TC: Tensor, weights: LayerNorm) -> Tensor:
 def layer_norm_for(reader: AnyLinear, x_TC: Tensor, weights: LayerNorm) -> Rows:
     """Normalise over the last dim, as rows for the linear layer that reads them."""
     if isinstance(reader, fp8.Fp8Linear):
-        return Fp8Rows(*norm.layer_norm_fp8(x_TC, weights.weight, weights.bias))
+        return Fp8Rows(*norm.layer_norm_fp8(x_TC, weights.weight, weights.bias, scale=_scale_of(reader)))
     return layer_norm(x_TC, weights)
 
 
@@ -107,7 +107,8 @@ def add_layer_norm(
 ) -> tuple[Tensor, Rows]:
     """Return the sum, rounded after each addition, and its norm as rows for the linear layer that reads them."""
     if isinstance(reader, fp8.Fp8Linear):
-        sum_TC, rows = norm.add_layer_norm_fp8(x_TC, added, weights.weight, weights.bias)
+        scale = _scale_of(reader)
+        sum_TC, rows = norm.add_layer_norm_fp8(x_TC, added, weights.weight, weights.bias, scale=scale)
         return sum_TC, Fp8Rows(*rows)
     return norm.add_layer_norm(x_TC, added, weights.weight, weights.bias)
 
@@ -134,6 +135,9 @@ def mlp(x_TC: Rows, weights: MLP) -> Tensor:
 def inner_rows(x_TC: Rows, fc1: AnyLinear) -> Rows:
     """Return tanh-GELU of a linear layer, as rows for a layer of its kind."""
     if isinstance(fc1, fp8.Fp8Linear):
+        if fc1.gelu is not None:
+            assert isinstance(x_TC, Fp8Rows), "the rows come from a norm"
+            return Fp8Rows(*fp8.gelu_linear_fp8(*x_TC, fc1))
         return Fp8Rows(*fp8.gelu_fp8(linear(x_TC, fc1)))
     assert isinstance(x_TC, Tensor), "rows are quantised for fp8 layers alone"
     if x_TC.is_cuda and not torch.is_grad_enabled():
@@ -141,3 +145,7 @@ def inner_rows(x_TC: Rows, fc1: AnyLinear) -> Rows:
         inner_TF: Tensor = torch._addmm_activation(fc1.bias, x_TC.flatten(0, -2), fc1.weight.t(), use_gelu=True)
         return inner_TF.view(*x_TC.shape[:-1], -1)
     return functional.gelu(linear(x_TC, fc1), approximate="tanh")
+
+
+def _scale_of(reader: fp8.Fp8Linear) -> float | None:
+    return None if reader.rows is None else reader.rows.value

@@ -5,12 +5,13 @@ weights.
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from stoop_worker.engine.config import check_float8
 from stoop_worker.errors import ConfigError
-from stoop_worker.kernels.fp8 import Fp8Linear
-from stoop_worker.models.blocks.layers import MLP, AnyLinear, Linear
-from stoop_worker.models.moondream.weights import Attention, MoE, TextBlock, Weights
+from stoop_worker.kernels.fp8 import FixedScale, Fp8Linear
+from stoop_worker.models.blocks.layers import MLP, AnyLinear, LayerNorm, Linear
+from stoop_worker.models.moondream.weights import Attention, MoE, TextBlock, VisionBlock, Weights
 
 __all__ = ["in_fp8"]
 
@@ -20,7 +21,8 @@ _MULTIPLE = 16  # cuBLAS requires it of both sizes of a matrix
 def in_fp8(weights: Weights) -> Weights:
     """Return weights whose vision and text blocks have fp8 linears, except blocks with experts.
 
-    All else is shared with `weights`. Each output channel has its own scale, and input rows are quantised on the fly.
+    All else is shared with `weights`. Most products have one scale for all rows and one for the weight, as the scale of
+    what follows a norm is known before. In the others each output channel and each row has its own scale.
     Raises `ConfigError` where the device or the model's sizes do not allow it.
     """
     _check(weights)
@@ -29,7 +31,7 @@ def in_fp8(weights: Weights) -> Weights:
         weights,
         vision=replace(
             vision,
-            blocks=tuple(replace(block, attn=_attention(block.attn), mlp=_mlp(block.mlp)) for block in vision.blocks),
+            blocks=tuple(map(_image_block, vision.blocks)),
             proj_mlp=_mlp(vision.proj_mlp),
         ),
         text=replace(
@@ -42,7 +44,7 @@ def in_fp8(weights: Weights) -> Weights:
 def _text_block(block: TextBlock) -> TextBlock:
     if isinstance(block.mlp, MoE):
         return block  # its router decides by small differences, and reads the same rows as its attention
-    return replace(block, attn=_attention(block.attn), mlp=_mlp(block.mlp))
+    return replace(block, attn=_attention(block.attn, block.ln), mlp=_mlp_after_norm(block.mlp, block.ln))
 
 
 def _check(weights: Weights) -> None:
@@ -61,8 +63,30 @@ def _check(weights: Weights) -> None:
             )
 
 
-def _attention(attention: Attention) -> Attention:
-    return replace(attention, qkv=_linear(attention.qkv), proj=_linear(attention.proj))
+def _image_block(block: VisionBlock) -> VisionBlock:
+    attention = _attention(block.attn, block.ln1)
+    # what heads attend to lies within the values of the keys, which are the last third of qkv
+    qkv, proj = _plain(block.attn.qkv), _plain(block.attn.proj)
+    values = slice(-len(qkv.bias) // 3, None)
+    rows = FixedScale.after_norm(qkv.weight[values], qkv.bias[values], _pair(block.ln1))
+    proj8 = Fp8Linear.of_one_scale(proj.weight, proj.bias, rows=rows)
+    return replace(block, attn=replace(attention, proj=proj8), mlp=_mlp_after_norm(block.mlp, block.ln2))
+
+
+def _attention(attention: Attention, norm: LayerNorm) -> Attention:
+    qkv = _plain(attention.qkv)
+    rows = FixedScale.of_norm(*_pair(norm))
+    return replace(attention, qkv=Fp8Linear.of_one_scale(qkv.weight, qkv.bias, rows=rows), proj=_linear(attention.proj))
+
+
+def _mlp_after_norm(mlp: MLP, norm: LayerNorm) -> MLP:
+    """Quantise an MLP that reads a norm; its GELU is part of the first product."""
+    fc1, fc2, pair = _plain(mlp.fc1), _plain(mlp.fc2), _pair(norm)
+    rows, gelu = FixedScale.of_norm(*pair), FixedScale.after_norm(fc1.weight, fc1.bias, pair)
+    return MLP(
+        Fp8Linear.of_one_scale(fc1.weight, fc1.bias, rows=rows, gelu=gelu),
+        Fp8Linear.of_one_scale(fc2.weight, fc2.bias),
+    )
 
 
 def _mlp(mlp: MLP) -> MLP:
@@ -70,5 +94,14 @@ def _mlp(mlp: MLP) -> MLP:
 
 
 def _linear(linear: AnyLinear) -> Fp8Linear:
+    plain = _plain(linear)
+    return Fp8Linear.of(plain.weight, plain.bias)
+
+
+def _pair(norm: LayerNorm) -> tuple[Tensor, Tensor]:
+    return norm.weight, norm.bias
+
+
+def _plain(linear: AnyLinear) -> Linear:
     assert isinstance(linear, Linear)
-    return Fp8Linear.of(linear.weight, linear.bias)
+    return linear

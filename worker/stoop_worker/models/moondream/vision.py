@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from stoop_worker.images import Crops, Jpeg, Picture, Tiling, select_tiling
+from stoop_worker.kernels.fp8 import Fp8Linear
 from stoop_worker.kernels.patchify import patchify
 from stoop_worker.kernels.stitch_pool import global_and_local
-from stoop_worker.kernels.vision_attention import vision_attention
-from stoop_worker.models.blocks.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
+from stoop_worker.kernels.vision_attention import vision_attention, vision_attention_fp8
+from stoop_worker.models.blocks.layers import Fp8Rows, Rows, add_layer_norm, layer_norm_for, linear, mlp
 from stoop_worker.models.blocks.pixels import send_pixels
 from stoop_worker.models.moondream.config_parts import VisionConfig
 from stoop_worker.models.moondream.crops import cut_on_device
@@ -131,4 +132,8 @@ def _tilings(images: Sequence[Picture], config: VisionConfig) -> list[Tiling]:
 def _attention(x_NPD: Rows, weights: Attention, heads: int) -> Tensor:
     qkv_NPC = linear(x_NPD, weights.qkv)
     qkv_NP3HD = qkv_NPC.view(*qkv_NPC.shape[:-1], 3, heads, -1)
-    return linear(vision_attention(qkv_NP3HD).flatten(-2), weights.proj)
+    proj = weights.proj
+    if isinstance(proj, Fp8Linear) and proj.rows is not None:
+        attended_NPC = vision_attention_fp8(qkv_NP3HD, proj.rows).flatten(-2)
+        return linear(Fp8Rows(attended_NPC, proj.rows.scale_11), proj)
+    return linear(vision_attention(qkv_NP3HD).flatten(-2), proj)
