@@ -111,7 +111,7 @@ def _check_jpegs(device: torch.device) -> None:
     try:
         decoder_of(device)
     except OSError as error:
-        raise ConfigError(f"--jpegs-on-gpu needs nvJPEG ({error}): pip install 'stoop[nvjpeg]'") from error
+        raise ConfigError(f"--jpegs-on-gpu needs nvJPEG ({error}): pip install 'stoop[gpu]'") from error
     except RuntimeError as error:
         raise ConfigError(f"--jpegs-on-gpu: this GPU has no decoder of JPEGs ({error}): leave it off") from error
 
