@@ -47,6 +47,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "moondream2-crops": Part(
         f"{_ENGINE} direct --on-device --concurrency 64 --engine stall_crops=126 crop_budget=126", 90
     ),
+    "moondream2-jpegs": Part(f"{_ENGINE} direct --jpegs-on-gpu --concurrency 1,64", 100),
     "moondream2-fp8": Part(f"{_ENGINE} direct cot --on-device --concurrency 1,64 {_FP8}", 120),
     "moondream2-queue": Part("-m benchmarks.queue.through_queue direct --on-device", 120),
     "moondream2-profile": Part("-m benchmarks.engine.profile direct --concurrency 64 --on-device", 90),
