@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from benchmarks.kernels.row import Row, check, microseconds
 from stoop_worker.kernels import fp8
-from stoop_worker.kernels.fp8 import Fp8Linear
+from stoop_worker.kernels.fp8 import FixedScale, Fp8Linear
 
 __all__ = ["rows"]
 
@@ -46,6 +46,17 @@ def per_row(x: Tensor, weight: Tensor, bias: Tensor, *, fast: bool) -> Callable[
     return partial(fp8.scaled_linear, values, scale, Fp8Linear.of(weight, bias), fast=fast)
 
 
+def gelu_to_fp8(x: Tensor, weight: Tensor, bias: Tensor, *, within: bool) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Return the product with its GELU as fp8: in one pass with one scale, or in two with a scale for each row."""
+    if not within:
+        product = per_row(x, weight, bias, fast=True)
+        return lambda: fp8.gelu_fp8(product())
+    scale = x.float().abs().amax().expand(len(x), 1) / LARGEST
+    values = (x.float() / scale).to(torch.float8_e4m3fn)
+    gelu = FixedScale.of(2 * functional.linear(x, weight, bias))
+    return partial(fp8.gelu_linear_fp8, values, scale, Fp8Linear.of_one_scale(weight, bias, gelu=gelu))
+
+
 def measure(count: int, width: int, out: int) -> list[Row]:
     """Time one product in every way; also with its GELU if it is the first layer of an MLP."""
     made = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
@@ -67,6 +78,11 @@ def measure(count: int, width: int, out: int) -> list[Row]:
         check(gelu_within(*given), gelu_apart(*given), 1e-2)
         us, apart_us = (microseconds(partial(call, *given)) for call in (gelu_within, gelu_apart))
         found.append(Row("linear, GELU", shape, us, apart_us, "torch, one by one", f"{flop / us / 1e6:.0f} TFLOP/s"))
+        within, apart = (gelu_to_fp8(*given, within=each) for each in (True, False))
+        values, scale = within()
+        check(values.float() * scale, gelu_apart(*given), 6e-2)
+        us, rate = microseconds(within), f"{flop / us / 1e6:.0f} TFLOP/s"
+        found.append(Row("linear, GELU, all in fp8", shape, us, microseconds(apart), "in two passes", rate))
     return found
 
 

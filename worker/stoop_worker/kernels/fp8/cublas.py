@@ -150,5 +150,10 @@ def _handle() -> ctypes.c_void_p:
 
 @cache
 def _library() -> ctypes.CDLL:
-    assert torch.version.cuda is not None, "only CUDA builds of torch call this"
-    return ctypes.CDLL(f"libcublasLt.so.{torch.version.cuda.split('.')[0]}")  # torch has already loaded it
+    """Return the library, which torch has already loaded; raises `Unsupported` if there is none."""
+    if torch.version.cuda is None:
+        raise Unsupported
+    try:
+        return ctypes.CDLL(f"libcublasLt.so.{torch.version.cuda.split('.')[0]}")
+    except OSError as error:
+        raise Unsupported from error
