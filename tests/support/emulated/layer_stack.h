@@ -6,10 +6,30 @@ static inline char* dynamic_memory() { return emulated::current->program->aligne
 static inline float as_float(u32 bits) { return __uint_as_float(bits); }
 static inline u16 narrow(float value) { return emulated::to_bfloat(value); }
 static inline u32 narrow(float low, float high) { return narrow(low) | static_cast<u32>(narrow(high)) << 16; }
-static inline Quad constant_quad(const void* from) { return *static_cast<const Quad*>(from); }
-static inline Quad shared_quad(const void* from) { return *static_cast<const Quad*>(from); }
-static inline u16 shared_half(const u16* from) { return *from; }
-static inline float2 shared_pair(const float* from) { return {from[0], from[1]}; }
+static inline uint2 constant_pairs(const u16* from) {
+  uint2 pairs;
+  memcpy(&pairs, from, sizeof pairs);
+  return pairs;
+}
+static inline Quad shared_quad(const u32* from) {
+  emulated::rest();
+  Quad quad;
+  memcpy(&quad, from, sizeof quad);
+  return quad;
+}
+static inline u32 shared_word(const u32* from) {
+  emulated::rest();
+  return *from;
+}
+static inline u64 shared_long(const u64* from) {
+  emulated::rest();
+  return *from;
+}
+template <typename Word>
+static inline void share(Word* to, Word word) {
+  emulated::rest();
+  *to = word;
+}
 // a clock that goes on by a tenth of a second whenever a thread reads it, so that no load on the machine matters
 static inline u64 nanoseconds() {
   thread_local u64 now = 0;
@@ -49,12 +69,7 @@ static inline bool phase_ended(u32 barrier, int turn) {
 }
 static inline void fence_barrier_init() {}
 static inline void fence_async_proxy() {}
-static inline void add_release(u32* to) { ++*to; }
-static inline u32 fetch_add_acq_rel(u32* to) { return (*to)++; }
-static inline u32 load_acquire(const u32* from) {
-  emulated::rest();
-  return *from;
-}
+static inline u32 fetch_add(u32* to) { return (*to)++; }
 static inline void load_transposed(u32* to, u32 row) {
   emulated::together(&row, 1, to, 4, [](emulated::Warp& warp) {
     for (int lane = 0; lane < emulated::kWarp; lane++)

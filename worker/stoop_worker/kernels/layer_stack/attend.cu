@@ -9,21 +9,33 @@ struct Rotation {
 };
 
 // Take the queries of the program's key head, and its new key and value, to shared memory, normed and rotated.
-static __device__ __forceinline__ void load_heads(u16* heads, const u16* qkv, const u16* q_norm, const u16* k_norm,
-                                                  const Rotation& rotation, const Range& range, float epsilon) {
+static __device__ __forceinline__ void load_heads(u16* heads, const u32* qkv, u32 number, const u16* q_norm,
+                                                  const u16* k_norm, const Rotation& rotation, const Range& range,
+                                                  float epsilon) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (int given = warp; given < kGroup + 2; given += kWarps) {
     const bool query = given < kGroup, value = given == kGroup + 1;
     const int head = query ? range.head * kGroup + given : HEADS + (value ? KEY_HEADS : 0) + range.head;
-    const u16* from = qkv + head * HEAD_DIM;
+    const u32* from = qkv + head * HEAD_DIM;
     u16* to = heads + (query ? given : value ? kNewValue : kNewKey) * kHead;
+    u32 words[kPairs][2];
+    SpinLimit limit;
+    for (bool there = false; !there; limit.count()) {
+      there = true;
+#pragma unroll
+      for (int i = 0; i < kPairs; i++) {
+        const int pair = 32 * i + lane;
+        const bool turned = !value && pair < FREQUENCIES;
+        words[i][0] = shared_word(from + (turned ? pair : 2 * pair));
+        words[i][1] = shared_word(from + (turned ? FREQUENCIES + pair : 2 * pair + 1));
+      }
+#pragma unroll
+      for (int i = 0; i < kPairs; i++) there = there && is_of(words[i][0], number) && is_of(words[i][1], number);
+    }
     float real[kPairs], imaginary[kPairs], squares = 0;
 #pragma unroll
     for (int i = 0; i < kPairs; i++) {
-      const int pair = 32 * i + lane;
-      const bool turned = !value && pair < FREQUENCIES;
-      real[i] = wide(shared_half(from + (turned ? pair : 2 * pair)));
-      imaginary[i] = wide(shared_half(from + (turned ? FREQUENCIES + pair : 2 * pair + 1)));
+      real[i] = high_of(words[i][0]), imaginary[i] = high_of(words[i][1]);
       squares += real[i] * real[i] + imaginary[i] * imaginary[i];
     }
 #if NORMS
@@ -114,14 +126,15 @@ struct Shared {
   u64 barriers[2 * STAGES];
   float squares[kWarps], most[kWarps];
   float tops[kWarps][8], totals[kWarps][8];
-  u32 last;
   alignas(16) float sums[kSums * kWarps];
   alignas(16) u16 heads[kFresh * kHead];
 };
 
-// Attend to the program's range of positions. The last program of a key head to end combines its ranges.
+constexpr int kChannels = kGroup * HEAD_DIM, kPart = kChannels + 2 * kGroup;  // of a key head, and words of a range
+
+// Attend to the program's range of positions, and share the sums.
 static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char* memory, u16* row, Shared& shared,
-                                              const Range& range, int layer, int context, long long slot) {
+                                              const Range& range, u32 number, int layer, int context, long long slot) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
   const int newest = slot >= 0 ? context - 1 : -1;
   const int tiles = (range.last - range.first + kTile - 1) / kTile;
@@ -176,59 +189,67 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
     reinterpret_cast<u32*>(to)[pair] = *reinterpret_cast<const u32*>(shared.heads + (kNewKey + place) * kHead + 2 * pair);
   }
   sync_multiplying();
-  u16* out = step.attended + range.head * kGroup * HEAD_DIM;
-  float* parts = step.parts + (range.head * SPLITS + range.split) * kGroup * HEAD_DIM;
-  float* part_sums = step.part_sums + (range.head * SPLITS + range.split) * kGroup * 2;
-  for (int pair = threadIdx.x; pair < kGroup * HEAD_DIM / 2; pair += kMultiplying) {
+  u64* parts = step.parts + (range.head * SPLITS + range.split) * kPart;
+  for (int pair = threadIdx.x; pair < kChannels / 2; pair += kMultiplying) {
     const int head = 2 * pair / HEAD_DIM;
     float top = kLowest, total = 0, a = 0, b = 0;
     for (int i = 0; i < mixing; i++) top = fmaxf(top, shared.tops[i][head]);
     for (int i = 0; i < mixing; i++) {
       const float kept = exp2f(shared.tops[i][head] - top);
-      const float2 value = *reinterpret_cast<const float2*>(mixed + i * kGroup * HEAD_DIM + 2 * pair);
+      const float2 value = *reinterpret_cast<const float2*>(mixed + i * kChannels + 2 * pair);
       total += kept * shared.totals[i][head];
       a += kept * value.x, b += kept * value.y;
     }
-    if (range.active == 1) {
-      const float whole = total > 0 ? 1 / total : 0;
-      *reinterpret_cast<u32*>(out + 2 * pair) = narrow(a * whole, b * whole);
-    } else {
-      *reinterpret_cast<float2*>(parts + 2 * pair) = make_float2(a, b);
-      if (2 * pair % HEAD_DIM == 0) *reinterpret_cast<float2*>(part_sums + 2 * head) = make_float2(top, total);
+    share(parts + 2 * pair, word_of(a, number)), share(parts + 2 * pair + 1, word_of(b, number));
+    if (2 * pair % HEAD_DIM == 0) {
+      share(parts + kChannels + 2 * head, word_of(top, number));
+      share(parts + kChannels + 2 * head + 1, word_of(total, number));
     }
-  }
-  if (range.active == 1) return;
-
-  sync_multiplying();
-  if (threadIdx.x == 0) {
-    shared.last = fetch_add_acq_rel(step.counters + 2 + range.head) + 1 == static_cast<u32>(range.active);
   }
   sync_multiplying();
-  if (!shared.last) return;
-  parts -= range.split * kGroup * HEAD_DIM, part_sums -= range.split * kGroup * 2;
-  for (int pair = threadIdx.x; pair < kGroup * HEAD_DIM / 2; pair += kMultiplying) {
-    const int head = 2 * pair / HEAD_DIM;
-    float2 sums[SPLITS], values[SPLITS];
-#pragma unroll
-    for (int i = 0; i < SPLITS; i++) {
-      sums[i] = make_float2(kLowest, 0), values[i] = make_float2(0, 0);
-      if (i < range.active) {
-        sums[i] = shared_pair(part_sums + i * kGroup * 2 + 2 * head);
-        values[i] = shared_pair(parts + i * kGroup * HEAD_DIM + 2 * pair);
-      }
-    }
-    float top = kLowest, total = 0, a = 0, b = 0;
-#pragma unroll
-    for (int i = 0; i < SPLITS; i++) top = fmaxf(top, sums[i].x);
-#pragma unroll
-    for (int i = 0; i < SPLITS; i++) {
-      const float kept = exp2f(sums[i].x - top);
-      total += kept * sums[i].y;
-      a += kept * values[i].x, b += kept * values[i].y;
-    }
-    const float whole = total > 0 ? 1 / total : 0;
-    *reinterpret_cast<u32*>(out + 2 * pair) = narrow(a * whole, b * whole);
-  }
-  if (threadIdx.x == 0) step.counters[2 + range.head] = 0;
 }
 
+static __device__ __forceinline__ float value_of(u64 word) { return as_float(static_cast<u32>(word)); }
+
+// Combine the ranges of a key head: each of its programs has some channels, and each thread a channel of one range.
+static __device__ __forceinline__ void combine(const Step& step, const Range& range, u32 number) {
+  constexpr int kRanges = 16, kShare = (kChannels + SPLITS - 1) / SPLITS, kAtOnce = kMultiplying / kRanges;
+  constexpr int kRounds = (kShare + kAtOnce - 1) / kAtOnce;
+  const int from = threadIdx.x % kRanges, end = min((range.split + 1) * kShare, kChannels);
+  const u64* part = step.parts + (range.head * SPLITS + from) * kPart;
+  u64 words[kRounds][3];
+#pragma unroll
+  for (int i = 0; i < kRounds; i++) words[i][0] = 0, words[i][1] = __float_as_uint(kLowest), words[i][2] = 0;
+  SpinLimit limit;
+  for (bool there = from >= range.count; !there; limit.count()) {
+    there = true;
+#pragma unroll
+    for (int i = 0; i < kRounds; i++) {
+      const int channel = min(range.split * kShare + i * kAtOnce + static_cast<int>(threadIdx.x) / kRanges, kChannels - 1);
+      words[i][0] = shared_long(part + channel);
+      words[i][1] = shared_long(part + kChannels + 2 * (channel / HEAD_DIM));
+      words[i][2] = shared_long(part + kChannels + 2 * (channel / HEAD_DIM) + 1);
+    }
+#pragma unroll
+    for (int i = 0; i < kRounds; i++)
+#pragma unroll
+      for (int j = 0; j < 3; j++) there = there && is_of(words[i][j], number);
+  }
+#pragma unroll
+  for (int i = 0; i < kRounds; i++) {
+    const int channel = range.split * kShare + i * kAtOnce + threadIdx.x / kRanges;
+    float value = value_of(words[i][0]), total = value_of(words[i][2]), most = value_of(words[i][1]);
+    const float top = most;
+#pragma unroll
+    for (int step = kRanges / 2; step; step /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
+    const float kept = exp2f(top - most);
+    value *= kept, total *= kept;
+#pragma unroll
+    for (int step = kRanges / 2; step; step /= 2) {
+      value += __shfl_xor_sync(0xffffffffu, value, step);
+      total += __shfl_xor_sync(0xffffffffu, total, step);
+    }
+    if (from == 0 && channel < end)
+      share(step.attended + range.head * kChannels + channel, word_of(narrow(total > 0 ? value / total : 0), number));
+  }
+}

@@ -29,8 +29,8 @@ class _Step(ctypes.Structure):
     """`Step` in `ring.cu`."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("x", "y", "qkv", "attended", "inner", "parts", "part_sums")),
-        *((name, ctypes.c_void_p) for name in ("counters", "layers", "pool")),
+        *((name, ctypes.c_void_p) for name in ("x", "y", "qkv", "attended", "middle", "inner", "out")),
+        *((name, ctypes.c_void_p) for name in ("parts", "counters", "layers", "pool")),
         ("layer_bytes", ctypes.c_uint64),
         ("values_offset", ctypes.c_uint64),
         *((name, ctypes.c_void_p) for name in ("table", "context", "position", "slot", "rotations")),
@@ -42,7 +42,7 @@ class _Step(ctypes.Structure):
 
 
 class LayerStack:
-    """Layers whose decode step of one row is one launch. Calls on one device must not overlap: they share counters."""
+    """Layers whose decode step of one row is one launch. Calls on one device must not overlap: they share memory."""
 
     def __init__(self, layers: Sequence[Layer], epsilon: float) -> None:
         self._layers, self._epsilon = tuple(layers), epsilon
@@ -61,16 +61,11 @@ class LayerStack:
         sizes, x_1C = self._sizes(places, pool, layout), x_1C.contiguous()
         kernel = _compiled(sizes, x_1C.device)
         y_1C = torch.empty_like(x_1C)
-        ranges = sizes.heads * sizes.splits
-        halves = x_1C.new_empty(sizes.made + sizes.joined + sizes.inner)
-        sums = torch.empty(ranges * (sizes.head_dim + 2), dtype=torch.float32, device=x_1C.device)
         norms = self._layers[0].head_norms
         values: list[Tensor | int] = [
             x_1C,
             y_1C,
-            *torch.split(halves, [sizes.made, sizes.joined, sizes.inner]),
-            *torch.split(sums, [ranges * sizes.head_dim, 2 * ranges]),
-            _counters(x_1C.device, sizes.key_heads),
+            *_shared(sizes, x_1C.device),
             self._records,
             pool,
             pool.stride(0) * pool.element_size(),
@@ -171,9 +166,12 @@ def _is_stored_well(pool: Tensor, x_BC: Tensor) -> bool:
 
 
 @cache
-def _counters(device: torch.device, key_heads: int) -> Tensor:
-    """Return zeros, as each launch finds and leaves them."""
-    return torch.zeros(2 + key_heads, dtype=torch.int32, device=device)
+def _shared(sizes: Sizes, device: torch.device) -> list[Tensor]:
+    """Return what programs share, from launch to launch: rows of words, words of two for attention, and counters."""
+    rows = [sizes.made, sizes.joined, sizes.dim, sizes.inner, sizes.dim]
+    parts = 2 * sizes.heads * sizes.splits * (sizes.head_dim + 2)
+    zeros = torch.zeros(sum(rows) + parts + 2, dtype=torch.int32, device=device)
+    return list(torch.split(zeros, [*rows, parts, 2]))
 
 
 @cache

@@ -26,34 +26,34 @@ static __device__ __forceinline__ u32 narrow(float low, float high) {
   return pair;
 }
 
-// loads of what other programs have written, which the nearest cache may hold in an older state
-static __device__ __forceinline__ Quad shared_quad(const void* from) {
+// loads and stores of words that other programs write or read meanwhile; each word is whole, old or new
+static __device__ __forceinline__ Quad shared_quad(const u32* from) {
   Quad quad;
-  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
                : "l"(from)
                : "memory");
   return quad;
 }
 
-static __device__ __forceinline__ Quad constant_quad(const void* from) {
-  Quad quad;
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
-               : "l"(from));
-  return quad;
+static __device__ __forceinline__ uint2 constant_pairs(const u16* from) {
+  uint2 pairs;
+  asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(pairs.x), "=r"(pairs.y) : "l"(from));
+  return pairs;
 }
 
-static __device__ __forceinline__ u16 shared_half(const u16* from) {
-  u16 half;
-  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(half) : "l"(from) : "memory");
-  return half;
+static __device__ __forceinline__ u32 shared_word(const u32* from) {
+  u32 word;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+  return word;
 }
 
-static __device__ __forceinline__ float2 shared_pair(const float* from) {
-  float2 pair;
-  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "l"(from) : "memory");
-  return pair;
+static __device__ __forceinline__ void share(u32* to, u32 word) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+}
+
+static __device__ __forceinline__ void share(u64* to, u64 word) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
 }
 
 static __device__ __forceinline__ u64 nanoseconds() {
@@ -127,25 +127,16 @@ static __device__ __forceinline__ void fence_barrier_init() {
 // let the copy engine write behind this thread's own writes
 static __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// what this program wrote before is visible to a program that sees the sum
-static __device__ __forceinline__ void add_release(u32* to) {
-  asm volatile("fence.acq_rel.gpu; red.release.gpu.global.add.u32 [%0], 1;" ::"l"(to) : "memory");
+static __device__ __forceinline__ u64 shared_long(const u64* from) {
+  u64 word;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return word;
 }
 
-// the same, and return the value before, with what the programs that added it had written
-static __device__ __forceinline__ u32 fetch_add_acq_rel(u32* to) {
+static __device__ __forceinline__ u32 fetch_add(u32* to) {
   u32 before;
-  asm volatile("fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 %0, [%1], 1; fence.acq_rel.gpu;"
-               : "=r"(before)
-               : "l"(to)
-               : "memory");
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(to) : "memory");
   return before;
-}
-
-static __device__ __forceinline__ u32 load_acquire(const u32* from) {
-  u32 value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-  return value;
 }
 
 // four tiles of 8 x 8 values, transposed; a lane gives the address of a row

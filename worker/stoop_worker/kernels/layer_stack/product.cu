@@ -1,24 +1,25 @@
-// The product of a weight and one row, and the barrier of all programs after it.
+// What programs tell each other, and the product of a weight and one row.
 
-// a barrier of all programs: each arrives once a phase
-struct GridBarrier {
-  u32* counter;
-  u32 expected = 0;
+// A program shares a value in one word with the number of its layer, and others read the word until the number is right:
+// a barrier of all programs would take several times as long. Every word is written once a layer, so an old word has
+// the number before. A program has read all words of a layer before it shares the last of its own, so none is lost.
 
-  __device__ __forceinline__ void arrive() {
-    sync_multiplying();
-    if (threadIdx.x == 0) add_release(counter);
-    expected += PROGRAMS;
-  }
+static __device__ __forceinline__ u32 word_of(u16 value, u32 number) { return static_cast<u32>(value) << 16 | (number & 0xffff); }
 
-  __device__ __forceinline__ void await() const {
-    if (threadIdx.x == 0) {
-      SpinLimit limit;
-      while (load_acquire(counter) < expected) limit.count();
-    }
-    sync_multiplying();
-  }
-};
+static __device__ __forceinline__ bool is_of(u32 word, u32 number) { return !((word ^ number) & 0xffff); }
+
+static __device__ __forceinline__ bool is_of(Quad words, u32 number) {
+  return !(((words.x ^ number) | (words.y ^ number) | (words.z ^ number) | (words.w ^ number)) & 0xffff);
+}
+
+// two of the values of words
+static __device__ __forceinline__ u32 pair_of(u32 low, u32 high) { return low >> 16 | (high & 0xffff0000u); }
+
+static __device__ __forceinline__ u64 word_of(float value, u32 number) {
+  return static_cast<u64>(number) << 32 | __float_as_uint(value);
+}
+
+static __device__ __forceinline__ bool is_of(u64 word, u32 number) { return static_cast<u32>(word >> 32) == number; }
 
 static __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
@@ -32,51 +33,71 @@ static __device__ __forceinline__ float most_of_warp(float value) {
   return value;
 }
 
-// Take a row that other programs have written, times the norm's weights if it has one, to shared memory; returns the
-// factor of the products with it. A value there is the sum of one part of 16 bits, or with a norm of two.
+// Take a row that all programs share, times the norm's weights if it has one, to shared memory; returns the factor of the
+// products with it. A value there is the sum of one part of 16 bits, or with a norm of two. A `plain` row is whole already.
 template <int WIDTH, bool NORM>
-static __device__ __forceinline__ float load_row(u16* row, const u16* from, const u16* norm, float epsilon,
-                                                 float* squares_of, float* most_of, const GridBarrier& grid_barrier) {
-  constexpr int kGroups = WIDTH / 8, kEach = (kGroups + kMultiplying - 1) / kMultiplying, kApart = WIDTH + kPartGap;
+static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 number, const u16* plain, const u16* norm,
+                                                 float epsilon, float* squares_of, float* most_of) {
+  constexpr int kGroups = WIDTH / 4, kEach = (kGroups + kMultiplying - 1) / kMultiplying, kApart = WIDTH + kPartGap;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  Quad factors[NORM ? kEach : 1], given[kEach];
+  uint2 factors[NORM ? kEach : 1], given[kEach];
   if constexpr (NORM) {
 #pragma unroll
     for (int i = 0; i < kEach; i++)
-      if (i * kMultiplying + threadIdx.x < kGroups) factors[i] = constant_quad(norm + 8 * (i * kMultiplying + threadIdx.x));
+      if (i * kMultiplying + threadIdx.x < kGroups) factors[i] = constant_pairs(norm + 4 * (i * kMultiplying + threadIdx.x));
   }
-  grid_barrier.await();
+  u32 missing = 0;
 #pragma unroll
   for (int i = 0; i < kEach; i++)
-    if (i * kMultiplying + threadIdx.x < kGroups) given[i] = shared_quad(from + 8 * (i * kMultiplying + threadIdx.x));
+    if (i * kMultiplying + threadIdx.x < kGroups) missing |= 1u << i;
+  if (NORM && plain) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++)
+      if (missing >> i & 1) given[i] = constant_pairs(plain + 4 * (i * kMultiplying + threadIdx.x));
+    missing = 0;
+  }
+  SpinLimit limit;
+  while (missing) {
+    Quad words[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; i++)
+      if (missing >> i & 1) words[i] = shared_quad(from + 4 * (i * kMultiplying + threadIdx.x));
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      if (!(missing >> i & 1) || !is_of(words[i], number)) continue;
+      given[i] = {pair_of(words[i].x, words[i].y), pair_of(words[i].z, words[i].w)};
+      missing ^= 1u << i;
+    }
+    limit.count();
+  }
 
   if constexpr (!NORM && !FLOAT8) {
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       const int group = i * kMultiplying + threadIdx.x;
-      if (group < kGroups) *reinterpret_cast<Quad*>(row + 8 * group) = given[i];
+      if (group < kGroups) *reinterpret_cast<uint2*>(row + 4 * group) = given[i];
     }
     sync_multiplying();
     return 1;
   }
-  float values[kEach][8] = {}, squares = 0;
+  float values[kEach][4] = {}, squares = 0;
   [[maybe_unused]] float most = 0;
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
     if (i * kMultiplying + threadIdx.x >= kGroups) continue;
     widen(given[i], values[i]);
     if constexpr (NORM) {
-      float scaled[8];
+      float scaled[4];
       widen(factors[i], scaled);
 #pragma unroll
-      for (int j = 0; j < 8; j++) {
+      for (int j = 0; j < 4; j++) {
         squares += values[i][j] * values[i][j];
         values[i][j] *= scaled[j];
       }
     }
 #if FLOAT8
 #pragma unroll
-    for (int j = 0; j < 8; j++) most = fmaxf(most, fabsf(values[i][j]));
+    for (int j = 0; j < 4; j++) most = fmaxf(most, fabsf(values[i][j]));
 #endif
   }
   if constexpr (NORM) {
@@ -99,9 +120,9 @@ static __device__ __forceinline__ float load_row(u16* row, const u16* from, cons
   for (int i = 0; i < kEach; i++) {
     const int group = i * kMultiplying + threadIdx.x;
     if (group >= kGroups) continue;
-    u32 first[4], second[4];
+    u32 first[2], second[2];
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
+    for (int j = 0; j < 2; j++) {
       const float a = values[i][2 * j] * up, b = values[i][2 * j + 1] * up;
 #if FLOAT8
       first[j] = half_pair(a, b);
@@ -112,9 +133,8 @@ static __device__ __forceinline__ float load_row(u16* row, const u16* from, cons
       second[j] = narrow(a - low_of(first[j]), b - high_of(first[j]));
 #endif
     }
-    *reinterpret_cast<Quad*>(row + 8 * group) = Quad{first[0], first[1], first[2], first[3]};
-    if constexpr (NORM)
-      *reinterpret_cast<Quad*>(row + kApart + 8 * group) = Quad{second[0], second[1], second[2], second[3]};
+    *reinterpret_cast<uint2*>(row + 4 * group) = {first[0], first[1]};
+    if constexpr (NORM) *reinterpret_cast<uint2*>(row + kApart + 4 * group) = {second[0], second[1]};
   }
   sync_multiplying();
   if constexpr (NORM) {

@@ -28,9 +28,10 @@ constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM)
 
 struct Step {
   const u16* x;
-  u16 *y, *qkv, *attended, *inner;
-  float *parts, *part_sums;
-  u32* counters;  // arrivals at the grid barrier, ended programs, then arrivals of each key head's ranges
+  u16* y;
+  u32 *qkv, *attended, *middle, *inner, *out;  // rows of words
+  u64* parts;                                   // words of each range of positions
+  u32* counters;                                // layers that earlier launches have run, and ended programs
   const u64* layers;
   char* pool;
   u64 layer_bytes, values_offset;  // from a layer's keys to the next layer's, and to its values
@@ -48,9 +49,8 @@ enum { kQkv, kOut, kGateUp, kDown, kQkvScales, kOutScales, kGateUpScales, kDownS
 static __device__ __forceinline__ float low_of(u32 pair) { return as_float(pair << 16); }
 static __device__ __forceinline__ float high_of(u32 pair) { return as_float(pair & 0xffff0000u); }
 
-static __device__ __forceinline__ void widen(Quad from, float* to) {
+static __device__ __forceinline__ void widen(uint2 from, float* to) {
   to[0] = low_of(from.x), to[1] = high_of(from.x), to[2] = low_of(from.y), to[3] = high_of(from.y);
-  to[4] = low_of(from.z), to[5] = high_of(from.z), to[6] = low_of(from.w), to[7] = high_of(from.w);
 }
 
 static __device__ __forceinline__ float wide(u16 value) { return as_float(static_cast<u32>(value) << 16); }
@@ -97,23 +97,31 @@ struct Rows {
   int first, count;
 };
 
+template <int NUMBER>
+struct Number {
+  static constexpr int value = NUMBER;
+};
+
 static __device__ __forceinline__ Rows rows_of(int rows) {
   const int first = static_cast<long long>(rows) * blockIdx.x / PROGRAMS;
   return {first, static_cast<int>(static_cast<long long>(rows) * (blockIdx.x + 1) / PROGRAMS) - first};
 }
 
-// the range of positions of a program
+// the range of positions of a program, which may be empty; `count` ranges of a key head are not
 struct Range {
-  int head, split, active, first, last;
+  int head, split, count, first, last;
 
   __device__ __forceinline__ explicit Range(int context) {
     head = blockIdx.x / SPLITS, split = blockIdx.x % SPLITS;
     const int tiles = max((context + kTile - 1) / kTile, 1), each = (tiles + SPLITS - 1) / SPLITS;
-    active = (tiles + each - 1) / each;
+    count = (tiles + each - 1) / each;
     first = split * each * kTile;
     last = min(first + each * kTile, context);
-    if (head >= KEY_HEADS || split >= active) first = last = active = 0;
+    if (!attends()) first = last = 0;
   }
+
+  __device__ __forceinline__ bool shares() const { return head < KEY_HEADS; }
+  __device__ __forceinline__ bool attends() const { return shares() && split < count; }
 };
 
 // the warp that copies

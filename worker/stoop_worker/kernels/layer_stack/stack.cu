@@ -58,59 +58,55 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
   }
   const int mine = threadIdx.x;
   float residual = mine < summed.count ? wide(step.x[summed.first + mine]) : 0;
-  GridBarrier grid_barrier{step.counters};
+  const u32 before = *step.counters;
 
   for (int layer = 0; layer < step.count; layer++) {
     const u64* of = layers + layer * kFields;
+    const u32 number = before + layer + 1;
     auto halves = [&](int field) { return reinterpret_cast<const u16*>(of[field]); };
-    float factor = load_row<DIM, true>(row, layer ? step.y : step.x, halves(kNorm), step.epsilon, shared.squares,
-                                       shared.most, grid_barrier);
+    auto normed = [&](const u32* from, u32 number, const u16* plain, int norm) {
+      return load_row<DIM, true>(row, from, number, plain, halves(norm), step.epsilon, shared.squares, shared.most);
+    };
+    float factor = normed(step.out, number - 1, layer ? nullptr : step.x, kNorm);
     multiply<DIM, 2>(ring, memory, row, shared.sums, made);
     sync_multiplying();
-    if (mine < made.count) step.qkv[made.first + mine] = narrow(sum_of(shared.sums, mine) * factor);
-    grid_barrier.arrive();
+    if (mine < made.count)
+      share(step.qkv + made.first + mine, word_of(narrow(sum_of(shared.sums, mine) * factor), number));
 
-    grid_barrier.await();
-    if (range.active) {
-      load_heads(shared.heads, step.qkv, halves(kQNorm), halves(kKNorm), rotation, range, step.head_epsilon);
+    if (range.attends()) {
+      load_heads(shared.heads, step.qkv, number, halves(kQNorm), halves(kKNorm), rotation, range, step.head_epsilon);
       sync_multiplying();
-      attend(step, ring, memory, row, shared, range, layer, context, slot);
+      attend(step, ring, memory, row, shared, range, number, layer, context, slot);
     }
-    grid_barrier.arrive();
+    if (range.shares()) combine(step, range, number);
 
-    factor = load_row<kQueries, false>(row, step.attended, nullptr, 0, shared.squares, shared.most, grid_barrier);
-    multiply<kQueries, 1>(ring, memory, row, shared.sums, summed);
-    sync_multiplying();
-    if (mine < summed.count) {
+    auto add_product = [&](auto width, const u32* from, u32* to) {
+      constexpr int kWidth = decltype(width)::value;
+      const float factor = load_row<kWidth, false>(row, from, number, nullptr, nullptr, 0, shared.squares, shared.most);
+      multiply<kWidth, 1>(ring, memory, row, shared.sums, summed);
+      sync_multiplying();
+      if (mine >= summed.count) return;
       const u16 rounded = narrow(residual + sum_of(shared.sums, mine) * factor);
       residual = wide(rounded);
-      step.y[summed.first + mine] = rounded;
-    }
-    grid_barrier.arrive();
+      share(to + summed.first + mine, word_of(rounded, number));
+    };
+    add_product(Number<kQueries>(), step.attended, step.middle);
 
-    factor = load_row<DIM, true>(row, step.y, halves(kMlpNorm), step.epsilon, shared.squares, shared.most, grid_barrier);
+    factor = normed(step.middle, number, nullptr, kMlpNorm);
     multiply<DIM, 2>(ring, memory, row, shared.sums, gates);
     multiply<DIM, 2>(ring, memory, row, shared.sums + kGates * kWarps, ups);
     sync_multiplying();
     if (mine < gates.count) {
       const float gate = sum_of(shared.sums, mine) * factor, up = sum_of(shared.sums, kGates + mine) * factor;
-      step.inner[gates.first + mine] = narrow(gate / (1 + __expf(-gate)) * up);
+      share(step.inner + gates.first + mine, word_of(narrow(gate / (1 + __expf(-gate)) * up), number));
     }
-    grid_barrier.arrive();
-
-    factor = load_row<INNER, false>(row, step.inner, nullptr, 0, shared.squares, shared.most, grid_barrier);
-    multiply<INNER, 1>(ring, memory, row, shared.sums, summed);
-    sync_multiplying();
-    if (mine < summed.count) {
-      const u16 rounded = narrow(residual + sum_of(shared.sums, mine) * factor);
-      residual = wide(rounded);
-      step.y[summed.first + mine] = rounded;
-    }
-    if (layer + 1 < step.count) grid_barrier.arrive();
+    add_product(Number<INNER>(), step.inner, step.out);
   }
+  if (mine < summed.count) step.y[summed.first + mine] = narrow(residual);
 
-  // the last program to end leaves the counters as it found them; no program waits for them any more
-  if (threadIdx.x == 0) {
-    if (fetch_add_acq_rel(step.counters + 1) + 1 == PROGRAMS) step.counters[0] = step.counters[1] = 0;
+  // all programs have read the first counter by then, and none waits any more
+  if (threadIdx.x == 0 && fetch_add(step.counters + 1) + 1 == PROGRAMS) {
+    step.counters[0] = before + step.count;
+    step.counters[1] = 0;
   }
 }
