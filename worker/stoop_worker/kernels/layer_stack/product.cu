@@ -40,7 +40,7 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
                                                  float epsilon, float* squares_of, float* most_of) {
   constexpr int kGroups = WIDTH / 4, kEach = (kGroups + kMultiplying - 1) / kMultiplying, kApart = WIDTH + kPartGap;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  uint2 factors[NORM ? kEach : 1], given[kEach];
+  uint2 factors[NORM ? kEach : 1] = {}, given[kEach] = {};
   if constexpr (NORM) {
 #pragma unroll
     for (int i = 0; i < kEach; i++)
@@ -58,7 +58,7 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
   }
   SpinLimit limit;
   while (missing) {
-    Quad words[kEach];
+    Quad words[kEach] = {};
 #pragma unroll
     for (int i = 0; i < kEach; i++)
       if (missing >> i & 1) words[i] = shared_quad(from + 4 * (i * kMultiplying + threadIdx.x));
