@@ -17,6 +17,18 @@ static __device__ __forceinline__ void load_heads(u16* heads, const u32* qkv, u3
     const bool query = given < kGroup, value = given == kGroup + 1;
     const int head = query ? range.head * kGroup + given : HEADS + (value ? KEY_HEADS : 0) + range.head;
     const u32* from = qkv + head * HEAD_DIM;
+#if NORMS
+    u16 factors[kPairs][2] = {};
+    if (!value) {
+      const u16* norm = query ? q_norm : k_norm;
+#pragma unroll
+      for (int i = 0; i < kPairs; i++) {
+        const int pair = 32 * i + lane;
+        factors[i][0] = __ldg(norm + (pair < FREQUENCIES ? pair : 2 * pair));
+        factors[i][1] = __ldg(norm + (pair < FREQUENCIES ? FREQUENCIES + pair : 2 * pair + 1));
+      }
+    }
+#endif
     u16* to = heads + (query ? given : value ? kNewValue : kNewKey) * kHead;
     u32 words[kPairs][2];
     SpinLimit limit;
@@ -41,13 +53,10 @@ static __device__ __forceinline__ void load_heads(u16* heads, const u32* qkv, u3
 #if NORMS
     if (!value) {
       const float factor = rsqrtf(warp_sum(squares) / HEAD_DIM + epsilon);
-      const u16* norm = query ? q_norm : k_norm;
 #pragma unroll
       for (int i = 0; i < kPairs; i++) {
-        const int pair = 32 * i + lane;
-        const bool turned = pair < FREQUENCIES;
-        real[i] = wide(narrow(real[i] * factor * wide(__ldg(norm + (turned ? pair : 2 * pair)))));
-        imaginary[i] = wide(narrow(imaginary[i] * factor * wide(__ldg(norm + (turned ? FREQUENCIES + pair : 2 * pair + 1)))));
+        real[i] = wide(narrow(real[i] * factor * wide(factors[i][0])));
+        imaginary[i] = wide(narrow(imaginary[i] * factor * wide(factors[i][1])));
       }
     }
 #endif
@@ -142,8 +151,9 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
 #pragma unroll
   for (int i = 0; i < HEAD_DIM / 8; i++) mixture.mixed[i][0] = mixture.mixed[i][1] = 0;
   for (int tile = 0; tile < tiles; tile++) {
-    const int half = tile % 2;
-    if (half == 0) wait_for(ring.full(), ring.turn);
+    const int half = tile % kTeam;
+    const bool taken = tile / kTeam % kTeams == warp / kTeam;
+    if (half == 0 && taken) wait_for(ring.full(), ring.turn);
     if (tile % kWarps == warp) {
       char* keys = memory + ring.slot * kSlot + half * kTile * kHeadRow;
       char* values = keys + kPositions * kHeadRow;
@@ -166,7 +176,7 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
     }
     if (half == 1 || tile + 1 == tiles) {
       __syncwarp();
-      if (lane == 0) arrive(ring.empty());
+      if (taken && lane == 0) arrive(ring.empty());
       ring.next();
     }
   }

@@ -23,6 +23,7 @@ _SECONDS = 10
 PARTS = "instructions", "ring", "product", "attend"
 """The files before `stack.cu`; only the first needs a GPU."""
 _SIDE = 128
+_UNDER_WAY = 3
 
 
 class _Step(ctypes.Structure):
@@ -145,6 +146,7 @@ def source(sizes: Sizes) -> str:
         "PROGRAMS": sizes.programs,
         "SPLITS": sizes.splits,
         "STAGES": sizes.slots,
+        "UNDER_WAY": _UNDER_WAY,
         "SECONDS": _SECONDS,
     }
     folder = files("stoop_worker.kernels.layer_stack")

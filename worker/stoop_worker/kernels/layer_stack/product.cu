@@ -153,6 +153,7 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
   // a lane holds values of lines `line` and `line` + 8 of the tile, and of part `line` of the row
   const u16* mine = row + (line < PARTS ? line * kApart : 0) + part * (16 / kValueBytes);
+  int order = 0;
   for (int tile = 0; tile < rows.count; tile += kTile) {
     const int count = min(kTile, rows.count - tile), chunk = chunk_of(count);
     const int upper = min(line, count - 1) * (chunk + kGap) + part * 16;
@@ -163,40 +164,50 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
     const int upper_scale = ((rows.first + tile + line) / kSide - block) * (kScaleBytes / 2);
     const int lower_scale = ((rows.first + tile + line + 8) / kSide - block) * (kScaleBytes / 2);
 #endif
-    for (int at = 0; at < kRow; at += chunk) {
+    for (int at = 0; at < kRow; at += chunk, order++, ring.next()) {
+      if (order % kTeams != warp / kTeam) continue;
       const int pieces = min(chunk, kRow - at) / kPiece;
+      const int begin = pieces * (warp % kTeam) / kTeam, end = pieces * (warp % kTeam + 1) / kTeam;
       const char* slot = memory + ring.slot * kSlot;
       wait_for(ring.full(), ring.turn);
+#if FLOAT8
+      constexpr int kPieces = kSide / kPiece;  // of a block
 #pragma unroll 2
-      for (int piece = warp; piece < pieces; piece += kWarps) {
+      for (int first = begin; first < end; first += kPieces) {
+        float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int piece = first; piece < first + kPieces; piece++) {
+          const Quad above = *reinterpret_cast<const Quad*>(slot + upper + piece * kPiece);
+          const Quad below = *reinterpret_cast<const Quad*>(slot + lower + piece * kPiece);
+          const u16* here = mine + at + piece * kPiece;
+          Quad x = {0, 0, 0, 0}, y = {0, 0, 0, 0};
+          if (line < PARTS) x = *reinterpret_cast<const Quad*>(here), y = *reinterpret_cast<const Quad*>(here + 8);
+          uint2 a = halves_of(above.x), b = halves_of(below.x);
+          multiply_halves(left, a.x, b.x, a.y, b.y, x.x, x.y);
+          a = halves_of(above.y), b = halves_of(below.y);
+          multiply_halves(right, a.x, b.x, a.y, b.y, x.z, x.w);
+          a = halves_of(above.z), b = halves_of(below.z);
+          multiply_halves(left, a.x, b.x, a.y, b.y, y.x, y.y);
+          a = halves_of(above.w), b = halves_of(below.w);
+          multiply_halves(right, a.x, b.x, a.y, b.y, y.z, y.w);
+        }
+        const char* scale = slot + kRowsBytes + first / kPieces * 4;
+        even[0] += *reinterpret_cast<const float*>(scale + upper_scale) * ((left[0] + left[1]) + (right[0] + right[1]));
+        even[2] += *reinterpret_cast<const float*>(scale + lower_scale) * ((left[2] + left[3]) + (right[2] + right[3]));
+      }
+#else
+#pragma unroll 4
+      for (int piece = begin; piece < end; piece++) {
         const Quad above = *reinterpret_cast<const Quad*>(slot + upper + piece * kPiece);
         const Quad below = *reinterpret_cast<const Quad*>(slot + lower + piece * kPiece);
-        const u16* here = mine + (at + piece * kPiece) / kValueBytes;
-#if FLOAT8
-        Quad x = {0, 0, 0, 0}, y = {0, 0, 0, 0};
-        if (line < PARTS) x = *reinterpret_cast<const Quad*>(here), y = *reinterpret_cast<const Quad*>(here + 8);
-        float first[4] = {0, 0, 0, 0}, second[4] = {0, 0, 0, 0};
-        uint2 a = halves_of(above.x), b = halves_of(below.x);
-        multiply_halves(first, a.x, b.x, a.y, b.y, x.x, x.y);
-        a = halves_of(above.y), b = halves_of(below.y);
-        multiply_halves(second, a.x, b.x, a.y, b.y, x.z, x.w);
-        a = halves_of(above.z), b = halves_of(below.z);
-        multiply_halves(first, a.x, b.x, a.y, b.y, y.x, y.y);
-        a = halves_of(above.w), b = halves_of(below.w);
-        multiply_halves(second, a.x, b.x, a.y, b.y, y.z, y.w);
-        const char* scale = slot + kRowsBytes + piece * kPiece / kSide * 4;
-        even[0] += *reinterpret_cast<const float*>(scale + upper_scale) * (first[0] + first[1] + second[0] + second[1]);
-        even[2] += *reinterpret_cast<const float*>(scale + lower_scale) * (first[2] + first[3] + second[2] + second[3]);
-#else
         Quad x = {0, 0, 0, 0};
-        if (line < PARTS) x = *reinterpret_cast<const Quad*>(here);
+        if (line < PARTS) x = *reinterpret_cast<const Quad*>(mine + (at + piece * kPiece) / kValueBytes);
         multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
         multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
-#endif
       }
+#endif
       __syncwarp();
       if (lane == 0) arrive(ring.empty());
-      ring.next();
     }
     if (part == 0) {
       sums[(tile + line) * kWarps + warp] = even[0] + even[1] + odd[0] + odd[1];

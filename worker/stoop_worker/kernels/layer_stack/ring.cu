@@ -1,6 +1,9 @@
-// The sizes of a program of stack.cu, and the warp that copies to the ring of slots.
+// The sizes of a program of stack.cu, and the warps that copy to the ring of slots.
 
-constexpr int kWarps = 8, kMultiplying = 32 * kWarps, kThreads = kMultiplying + 32;
+constexpr int kWarps = 8, kMultiplying = 32 * kWarps;
+constexpr int kCopiers = 4, kThreads = kMultiplying + 32 * kCopiers;  // one warp begins copies too slowly
+constexpr int kTeam = 2, kTeams = kWarps / kTeam;                    // warps of a team, each of which takes a whole slot
+constexpr int kUnderWay = UNDER_WAY;  // slots; with more, what programs tell each other would queue behind copies
 constexpr int kValueBytes = FLOAT8 ? 1 : 2;
 constexpr int kGroup = HEADS / KEY_HEADS, kQueries = HEADS * HEAD_DIM, kMade = (HEADS + 2 * KEY_HEADS) * HEAD_DIM;
 constexpr int kTile = 16;                              // rows of a weight that are multiplied at once
@@ -15,6 +18,7 @@ constexpr int kFields = 12;                          // of a layer's record
 constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
 
+static_assert(kUnderWay <= STAGES && kTile % kCopiers == 0 && kPositions % kCopiers == 0, "copiers share a slot evenly");
 static_assert(2 * kPositions * kHeadRow <= kRowsBytes && kGroup <= 8, "a slot holds whole heads, of at most 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
@@ -83,13 +87,21 @@ static __device__ __forceinline__ int chunk_of(int rows) {
 // the slots, as seen by one warp
 struct Ring {
   u32 memory, barriers;
-  int slot = 0, turn = 0;
+  int slot = 0, turn = 0, begun = 0;
 
   __device__ __forceinline__ u32 full() const { return barriers + 16 * slot; }
   __device__ __forceinline__ u32 empty() const { return barriers + 16 * slot + 8; }
   __device__ __forceinline__ u32 place() const { return memory + slot * kSlot; }
   __device__ __forceinline__ void next() {
     if (++slot == STAGES) slot = 0, turn ^= 1;
+  }
+
+  // a copier's wait for room, and for earlier copies
+  __device__ __forceinline__ void await_room() {
+    const bool around = slot < kUnderWay;
+    if (begun == kUnderWay) wait_for(barriers + 16 * (slot - kUnderWay + (around ? STAGES : 0)), around ? turn ^ 1 : turn);
+    begun += begun < kUnderWay;
+    wait_for(empty(), turn ^ 1);
   }
 };
 
@@ -124,49 +136,53 @@ struct Range {
   __device__ __forceinline__ bool attends() const { return shares() && split < count; }
 };
 
-// the warp that copies
+// the warps that copy: each takes every fourth line of a slot
 
 template <int WIDTH>
 static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows,
-                                                  int lane) {
+                                                  int copier, int lane) {
   constexpr int kRow = WIDTH * kValueBytes;
   for (int tile = 0; tile < rows.count; tile += kTile) {
     const int count = min(kTile, rows.count - tile), chunk = chunk_of(count), first = rows.first + tile;
-    const char* source = weight + static_cast<long long>(first + lane) * kRow;
+    const int line = copier + kCopiers * lane, lines = (count - copier + kCopiers - 1) / kCopiers;
+    const char* source = weight + static_cast<long long>(first + line) * kRow;
     for (int at = 0; at < kRow; at += chunk) {
       const int bytes = min(chunk, kRow - at);
-      wait_for(ring.empty(), ring.turn ^ 1);
-      if (lane == 0) expect(ring.full(), count * bytes + (FLOAT8 ? 2 * 4 * bytes / kSide : 0));
+      const bool scaled = FLOAT8 && copier < 2;
+      ring.await_room();
+      if (lane == 0) expect(ring.full(), lines * bytes + (scaled ? 4 * bytes / kSide : 0));
       __syncwarp();
-      if (lane < count) copy(ring.place() + lane * (chunk + kGap), source + at, bytes, ring.full());
-#if FLOAT8
-      if (lane >= kTile && lane < kTile + 2) {
-        const int block = (lane == kTile ? first : first + count - 1) / kSide;
-        copy(ring.place() + kRowsBytes + (lane - kTile) * (kScaleBytes / 2),
+      if (line < count) copy(ring.place() + line * (chunk + kGap), source + at, bytes, ring.full());
+      if (scaled && lane == 31) {
+        const int block = (copier == 0 ? first : first + count - 1) / kSide;
+        copy(ring.place() + kRowsBytes + copier * (kScaleBytes / 2),
              reinterpret_cast<const char*>(scales + block * (WIDTH / kSide) + at / kSide), 4 * bytes / kSide, ring.full());
       }
-#endif
       ring.next();
     }
   }
 }
 
-static __device__ __forceinline__ void copy_heads(Ring& ring, const Step& step, int layer, const Range& range, int lane) {
+static __device__ __forceinline__ void copy_heads(Ring& ring, const Step& step, int layer, const Range& range,
+                                                   int copier, int lane) {
+  constexpr int kEach = kPositions / kCopiers;
+  const int line = copier + kCopiers * (lane % kEach);
+  const bool key = lane < kEach;
   const char* keys = step.pool + layer * step.layer_bytes + range.head * kHeadBytes;
   for (int start = range.first; start < range.last; start += kPositions) {
-    const int count = min(kPositions, range.last - start), position = start + lane;
+    const int count = min(kPositions, range.last - start), position = start + line;
+    const bool mine = lane < 2 * kEach && line < count;
     long long source = 0;
-    if (lane < count) {
+    if (mine) {
       const long long page = __ldg(step.table + position / PAGE);
       source = (page * PAGE + position % PAGE) * (KEY_HEADS * kHeadBytes);
     }
-    wait_for(ring.empty(), ring.turn ^ 1);
-    if (lane == 0) expect(ring.full(), 2 * count * kHeadBytes);
+    ring.await_room();
+    if (lane == 0) expect(ring.full(), 2 * ((count - copier + kCopiers - 1) / kCopiers) * kHeadBytes);
     __syncwarp();
-    if (lane < count) {
-      copy(ring.place() + lane * kHeadRow, keys + source, kHeadBytes, ring.full());
-      copy(ring.place() + (kPositions + lane) * kHeadRow, keys + step.values_offset + source, kHeadBytes, ring.full());
-    }
+    if (mine)
+      copy(ring.place() + ((key ? 0 : kPositions) + line) * kHeadRow, keys + (key ? 0 : step.values_offset) + source,
+           kHeadBytes, ring.full());
     ring.next();
   }
 }

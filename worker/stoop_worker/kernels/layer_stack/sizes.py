@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 __all__ = ["FIELDS", "THREADS", "Sizes"]
 
-THREADS = 288
-"""Threads of a program: eight warps that multiply, and one that copies."""
+THREADS = 384
+"""Threads of a program: eight warps that multiply, and four that copy."""
 
 FIELDS = 12
 """Numbers in a layer's record."""

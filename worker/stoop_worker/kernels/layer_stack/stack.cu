@@ -20,8 +20,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
   Ring ring{shared_address(memory), shared_address(shared.barriers)};
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
-      barrier_of(ring.barriers + 16 * i, 1);
-      barrier_of(ring.barriers + 16 * i + 8, kWarps);
+      barrier_of(ring.barriers + 16 * i, kCopiers);
+      barrier_of(ring.barriers + 16 * i + 8, kTeam);
     }
     fence_barrier_init();
   }
@@ -32,17 +32,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
   const Rows made = rows_of(kMade), summed = rows_of(DIM), gates = rows_of(INNER);
   const Rows ups{INNER + gates.first, gates.count};
 
-  if (warp == kWarps) {
+  if (warp >= kWarps) {
+    const int copier = warp - kWarps;
     for (int layer = 0; layer < step.count; layer++) {
       const u64* of = layers + layer * kFields;
       auto weight = [&](int field) { return reinterpret_cast<const char*>(of[field]); };
       auto scales = [&](int field) { return reinterpret_cast<const float*>(of[field + 4]); };
-      copy_rows<DIM>(ring, weight(kQkv), scales(kQkv), made, lane);
-      copy_heads(ring, step, layer, range, lane);
-      copy_rows<kQueries>(ring, weight(kOut), scales(kOut), summed, lane);
-      copy_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), gates, lane);
-      copy_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), ups, lane);
-      copy_rows<INNER>(ring, weight(kDown), scales(kDown), summed, lane);
+      copy_rows<DIM>(ring, weight(kQkv), scales(kQkv), made, copier, lane);
+      copy_heads(ring, step, layer, range, copier, lane);
+      copy_rows<kQueries>(ring, weight(kOut), scales(kOut), summed, copier, lane);
+      copy_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), gates, copier, lane);
+      copy_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), ups, copier, lane);
+      copy_rows<INNER>(ring, weight(kDown), scales(kDown), summed, copier, lane);
     }
     return;
   }
