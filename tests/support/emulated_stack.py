@@ -14,7 +14,7 @@ from stoop_worker.kernels.layer_stack.sizes import Sizes
 __all__ = ["EmulatedKernel", "has_gcc"]
 
 EMULATED = Path(__file__).parent / "emulated"
-LATENESS = [2, 40, 400]
+LATENESS = [2, 20, 100]
 """In each turn a copy arrives with a probability of one in this number. Each launch takes the next number."""
 
 

@@ -68,6 +68,15 @@ static __device__ __forceinline__ void copy(u32 to, const char* from, int bytes,
                : "memory");
 }
 
+// the same for 16 bytes, without the engine; a barrier counts them from `arrive_behind_quads` on
+static __device__ __forceinline__ void copy_quad(u32 to, const char* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+static __device__ __forceinline__ void arrive_behind_quads(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // wait for the other warps that multiply
 static __device__ __forceinline__ void named_barrier(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
 

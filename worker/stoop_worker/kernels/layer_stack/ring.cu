@@ -18,7 +18,7 @@ constexpr int kFields = 12;                          // of a layer's record
 constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
 
-static_assert(kUnderWay <= STAGES && kTile % kCopiers == 0 && kPositions % kCopiers == 0, "copiers share a slot evenly");
+static_assert(kUnderWay <= STAGES && kTile % kCopiers == 0, "copiers share a slot evenly");
 static_assert(2 * kPositions * kHeadRow <= kRowsBytes && kGroup <= 8, "a slot holds whole heads, of at most 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
@@ -165,24 +165,23 @@ static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight,
 
 static __device__ __forceinline__ void copy_heads(Ring& ring, const Step& step, int layer, const Range& range,
                                                    int copier, int lane) {
-  constexpr int kEach = kPositions / kCopiers;
-  const int line = copier + kCopiers * (lane % kEach);
-  const bool key = lane < kEach;
+  constexpr int kQuads = kHeadBytes / 16;
   const char* keys = step.pool + layer * step.layer_bytes + range.head * kHeadBytes;
   for (int start = range.first; start < range.last; start += kPositions) {
-    const int count = min(kPositions, range.last - start), position = start + line;
-    const bool mine = lane < 2 * kEach && line < count;
-    long long source = 0;
-    if (mine) {
-      const long long page = __ldg(step.table + position / PAGE);
-      source = (page * PAGE + position % PAGE) * (KEY_HEADS * kHeadBytes);
-    }
+    const int count = min(kPositions, range.last - start);
     ring.await_room();
-    if (lane == 0) expect(ring.full(), 2 * ((count - copier + kCopiers - 1) / kCopiers) * kHeadBytes);
+    // heads are too small for the copy engine
+#pragma unroll 4
+    for (int i = 32 * copier + lane; i < 2 * count * kQuads; i += 32 * kCopiers) {
+      const int row = i / kQuads, line = row % count, position = start + line, at = i % kQuads * 16;
+      const long long page = __ldg(step.table + position / PAGE);
+      const char* source = keys + (page * PAGE + position % PAGE) * (KEY_HEADS * kHeadBytes) + at;
+      const bool key = row < count;
+      copy_quad(ring.place() + ((key ? 0 : kPositions) + line) * kHeadRow + at, source + (key ? 0 : step.values_offset));
+    }
+    arrive_behind_quads(ring.full());
     __syncwarp();
-    if (mine)
-      copy(ring.place() + ((key ? 0 : kPositions) + line) * kHeadRow, keys + (key ? 0 : step.values_offset) + source,
-           kHeadBytes, ring.full());
+    if (lane == 0) arrive(ring.full());
     ring.next();
   }
 }
