@@ -251,13 +251,13 @@ static __device__ __forceinline__ void combine(const Step& step, const Range& ra
     float value = value_of(words[i][0]), total = value_of(words[i][2]), most = value_of(words[i][1]);
     const float top = most;
 #pragma unroll
-    for (int step = kRanges / 2; step; step /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
+    for (int apart = kRanges / 2; apart; apart /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
     const float kept = exp2f(top - most);
     value *= kept, total *= kept;
 #pragma unroll
-    for (int step = kRanges / 2; step; step /= 2) {
-      value += __shfl_xor_sync(0xffffffffu, value, step);
-      total += __shfl_xor_sync(0xffffffffu, total, step);
+    for (int apart = kRanges / 2; apart; apart /= 2) {
+      value += __shfl_xor_sync(0xffffffffu, value, apart);
+      total += __shfl_xor_sync(0xffffffffu, total, apart);
     }
     if (from == 0 && channel < end)
       share(step.attended + range.head * kChannels + channel, word_of(narrow(total > 0 ? value / total : 0), number));

@@ -109,11 +109,6 @@ struct Rows {
   int first, count;
 };
 
-template <int NUMBER>
-struct Number {
-  static constexpr int value = NUMBER;
-};
-
 static __device__ __forceinline__ Rows rows_of(int rows) {
   const int first = static_cast<long long>(rows) * blockIdx.x / PROGRAMS;
   return {first, static_cast<int>(static_cast<long long>(rows) * (blockIdx.x + 1) / PROGRAMS) - first};

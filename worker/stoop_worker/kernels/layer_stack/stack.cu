@@ -8,6 +8,20 @@
 // heads), FLOAT8 (weights are e4m3 with a scale for each block of 128 x 128, else bfloat16), PAGE, PROGRAMS, SPLITS (ranges
 // of positions), STAGES (slots of the ring), and SECONDS, after which a wait gives up. Activations are bfloat16.
 
+// Share the sum of the program's part of the residual, which thread i has of row i, and a product with a row of words.
+template <int WIDTH>
+static __device__ __forceinline__ void add_product(Ring& ring, const char* memory, u16* row, Shared& shared,
+                                                   const u32* from, u32* to, u32 number, Rows rows, float& residual) {
+  const int mine = threadIdx.x;
+  const float factor = load_row<WIDTH, false>(row, from, number, nullptr, nullptr, 0, shared.squares, shared.most);
+  multiply<WIDTH, 1>(ring, memory, row, shared.sums, rows);
+  sync_multiplying();
+  if (mine >= rows.count) return;
+  const u16 rounded = narrow(residual + sum_of(shared.sums, mine) * factor);
+  residual = wide(rounded);
+  share(to + rows.first + mine, word_of(rounded, number));
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
   char* memory = dynamic_memory();
   u16* row = reinterpret_cast<u16*>(memory + STAGES * kSlot);
@@ -81,17 +95,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
     }
     if (range.shares()) combine(step, range, number);
 
-    auto add_product = [&](auto width, const u32* from, u32* to) {
-      constexpr int kWidth = decltype(width)::value;
-      const float factor = load_row<kWidth, false>(row, from, number, nullptr, nullptr, 0, shared.squares, shared.most);
-      multiply<kWidth, 1>(ring, memory, row, shared.sums, summed);
-      sync_multiplying();
-      if (mine >= summed.count) return;
-      const u16 rounded = narrow(residual + sum_of(shared.sums, mine) * factor);
-      residual = wide(rounded);
-      share(to + summed.first + mine, word_of(rounded, number));
-    };
-    add_product(Number<kQueries>(), step.attended, step.middle);
+    add_product<kQueries>(ring, memory, row, shared, step.attended, step.middle, number, summed, residual);
 
     factor = normed(step.middle, number, nullptr, kMlpNorm);
     multiply<DIM, 2>(ring, memory, row, shared.sums, gates);
@@ -101,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       const float gate = sum_of(shared.sums, mine) * factor, up = sum_of(shared.sums, kGates + mine) * factor;
       share(step.inner + gates.first + mine, word_of(narrow(gate / (1 + __expf(-gate)) * up), number));
     }
-    add_product(Number<INNER>(), step.inner, step.out);
+    add_product<INNER>(ring, memory, row, shared, step.inner, step.out, number, summed, residual);
   }
   if (mine < summed.count) step.y[summed.first + mine] = narrow(residual);
 
