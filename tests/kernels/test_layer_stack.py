@@ -5,7 +5,6 @@ Warps run in a random order there, and copies arrive late; what has not arrived 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -115,7 +114,7 @@ def edit(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 @pytest.fixture
 def decoder(
-    request: pytest.FixtureRequest, edit: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, edit: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Decoder]:
     name = getattr(request, "param", "heads of 64")
     shape, programs = SHAPES[name], PROGRAMS[name]
@@ -123,7 +122,7 @@ def decoder(
 
     def compiled(sizes: Sizes, device: torch.device) -> EmulatedKernel:
         if sizes not in kernels:
-            kernels[sizes] = EmulatedKernel(sizes, tmp_path, edit)
+            kernels[sizes] = EmulatedKernel(sizes, edit)
         return kernels[sizes]
 
     monkeypatch.setattr(hopper, "is_hopper", lambda device: True)

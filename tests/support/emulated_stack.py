@@ -3,7 +3,9 @@
 import ctypes
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,18 +28,14 @@ def has_gcc() -> bool:
 class EmulatedKernel:
     """Stands in for a `CudaKernel`. `edit` changes the source, to show that a fault is found."""
 
-    def __init__(self, sizes: Sizes, folder: Path, edit: tuple[str, str] = ("", "")) -> None:
+    def __init__(self, sizes: Sizes, edit: tuple[str, str] = ("", "")) -> None:
         defines = [line for line in hopper.source(sizes).splitlines() if line.startswith("#define")]
         package = files("stoop_worker.kernels.layer_stack")
         parts = [package.joinpath(f"{part}.cu").read_text() for part in (*hopper.PARTS, "stack")[1:]]
-        source, library = folder / "source.cpp", folder / "kernel.so"
         text = "\n".join(parts)
         assert edit[0] in text
         lines = [*defines, '#include "layer_stack.h"', text.replace(*edit), CALL]
-        source.write_text("\n".join(lines), encoding="utf-8")
-        options = "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-I", str(EMULATED)
-        subprocess.run(["g++", *options, str(source), "-o", str(library)], check=True)
-        self._run = ctypes.CDLL(str(library)).run
+        self._run = _library("\n".join(lines)).run
         self._launches = 0
 
     def launch(self, grid: tuple[int, int, int], threads: int, shared_bytes: int, arguments: Sequence[Any]) -> None:
@@ -46,6 +44,16 @@ class EmulatedKernel:
         lateness = LATENESS[self._launches % len(LATENESS)]
         if not self._run(ctypes.byref(arguments[0]), grid[0], threads, shared_bytes, self._launches, lateness):
             raise TimeoutError("the kernel waits for what does not come, or copies what is not aligned")
+
+
+@cache
+def _library(text: str) -> ctypes.CDLL:
+    options = "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-I", str(EMULATED)
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "source.cpp"), Path(folder, "kernel.so")
+        source.write_text(text, encoding="utf-8")
+        subprocess.run(["g++", *options, str(source), "-o", str(library)], check=True)
+        return ctypes.CDLL(str(library))
 
 
 CALL = """

@@ -86,6 +86,7 @@ struct Thread {
   ucontext_t first;
   jmp_buf place;
   std::unique_ptr<char[]> stack;
+  std::vector<Copy> uncounted;  // copies that no barrier counts yet
 };
 
 inline Thread* current = nullptr;

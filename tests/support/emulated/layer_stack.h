@@ -43,20 +43,19 @@ static inline void copy(u32 to, const char* from, int bytes, u32 barrier) {
   emulated::copies.push_back({&program, to, barrier, from, bytes});
 }
 
-static inline std::unordered_map<emulated::Thread*, std::vector<emulated::Copy>> quads;
 static inline void copy_quad(u32 to, const char* from) {
   emulated::Program& program = *emulated::current->program;
   if (to % 16 || reinterpret_cast<uintptr_t>(from) % 16) emulated::failed = true;
   memset(program.aligned + to - emulated::kBase, 0xff, 16);
-  quads[emulated::current].push_back({&program, to, 0, from, 16});
+  emulated::current->uncounted.push_back({&program, to, 0, from, 16});
 }
 static inline void arrive_behind_quads(u32 barrier) {
-  for (emulated::Copy& copy : quads[emulated::current]) {
+  for (emulated::Copy& copy : emulated::current->uncounted) {
     copy.barrier = barrier;
     emulated::current->program->barriers.at(barrier).bytes += copy.bytes;
     emulated::copies.push_back(copy);
   }
-  quads.erase(emulated::current);
+  emulated::current->uncounted.clear();
 }
 
 static inline void named_barrier(int threads) { emulated::named_barrier(1, threads); }
