@@ -1,4 +1,4 @@
-"""All layers of a pre-norm decoder for one row in one launch, which reads weights without a pause, on Hopper.
+"""All layers of a pre-norm decoder for one row in one launch, which reads weights through all layers, on Hopper.
 
     stack_of(layers, epsilon) -> LayerStack | None
 

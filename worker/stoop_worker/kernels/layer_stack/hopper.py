@@ -23,7 +23,7 @@ _SECONDS = 10
 PARTS = "instructions", "ring", "product", "attend"
 """The files before `stack.cu`; only the first needs a GPU."""
 _SIDE = 128
-_UNDER_WAY = 3
+_UNDER_WAY = 3  # slots that are copied at once
 
 
 class _Step(ctypes.Structure):

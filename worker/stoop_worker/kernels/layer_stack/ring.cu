@@ -18,7 +18,10 @@ constexpr int kFields = 12;                          // of a layer's record
 constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
 
-static_assert(kUnderWay <= STAGES && kTile % kCopiers == 0, "copiers share a slot evenly");
+// A team waits only for its own slots, at most 2 kTeams - 1 apart. What the round before has left in a slot must be full by
+// then: with more copies under way, the team would take the turn before that one for its own.
+static_assert(kUnderWay + 2 * kTeams - 1 <= STAGES, "a team's next slot was full in the round before");
+static_assert(kTile % kCopiers == 0, "copiers share a tile evenly");
 static_assert(2 * kPositions * kHeadRow <= kRowsBytes && kGroup <= 8, "a slot holds whole heads, of at most 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }

@@ -1,12 +1,13 @@
-// All layers of a pre-norm decoder for one row, in one launch of one program a multiprocessor. A warp of each program
-// copies the program's rows of every weight, and its part of the keys and values, to a ring of slots in shared memory; it
-// runs ahead of the other warps and waits for no other program, so that memory is read without a pause from the first
-// layer to the last. The other warps multiply what has arrived by the row, on tensor cores, and wait for those of all programs
-// after each product, because the next one needs the whole row.
+// All layers of a pre-norm decoder for one row, in one launch of one program a multiprocessor. Four warps of each program
+// copy the program's rows of every weight, and its part of the keys and values, to a ring of slots in shared memory. They
+// run ahead of the other warps and wait for no other program, so that memory is read from the first layer to the last. The
+// other warps multiply what has arrived by the row, on tensor cores. Each product needs a whole row, so programs share the
+// values of rows as words that others poll.
 //
 // The host defines DIM, INNER, HEADS, KEY_HEADS, HEAD_DIM, FREQUENCIES (half of a head's rotated channels), NORMS (of
 // heads), FLOAT8 (weights are e4m3 with a scale for each block of 128 x 128, else bfloat16), PAGE, PROGRAMS, SPLITS (ranges
-// of positions), STAGES (slots of the ring), and SECONDS, after which a wait gives up. Activations are bfloat16.
+// of positions), STAGES (slots of the ring), UNDER_WAY (slots that are copied at once), and SECONDS, after which a wait gives
+// up. Activations are bfloat16.
 
 // Share the sum of the program's part of the residual, which thread i has of row i, and a product with a row of words.
 template <int WIDTH>

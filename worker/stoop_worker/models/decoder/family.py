@@ -56,7 +56,7 @@ class DecoderFamily:
     """A loaded decoder, for one engine and contexts of up to `max_context`.
 
     `fused` decodes in fewer launches; it is on by default where the kernels for it run. `single_launch` decodes one
-    sequence with all layers in one launch on Hopper, if `fused`; it is off until a GPU has shown that it is faster.
+    sequence with all layers in one launch on Hopper, if `fused`; it is faster, and off until an engine has run it.
     """
 
     def __init__(
