@@ -148,6 +148,11 @@ def test_a_file_that_is_not_audio_is_refused(other: bytes) -> None:
         decode(other, LIMITS)
 
 
+def test_an_empty_file_is_called_empty() -> None:
+    with pytest.raises(AudioUndecodable, match="the file is empty"):
+        decode(b"", LIMITS)
+
+
 @pytest.mark.parametrize(
     "text",
     [

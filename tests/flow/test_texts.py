@@ -81,6 +81,7 @@ def test_scores_come_in_the_order_of_the_documents(ranker: Client) -> None:
     backward = ranker.rerank("what is the capital of france", TEXTS[::-1])["scores"]
     assert len(set(forward)) == 3
     assert forward == pytest.approx(backward[::-1], abs=1e-5)
+    assert ranker.rerank("what is the capital of france", TEXTS[0])["scores"] == pytest.approx(forward[:1], abs=1e-5)
 
 
 def test_a_skill_that_the_model_lacks_is_refused_by_name(client: Client) -> None:
@@ -99,6 +100,8 @@ def test_the_command_line_embeds_its_arguments_or_the_lines_of_its_input(config:
     assert answers[0] == answers[1] and len(answers[0]) == 2
     shown = CliRunner().invoke(app, ["embed", "the cat"], obj=connect)
     assert "(48 values)" in shown.stdout
+    usage = json.loads(given.stdout)["metrics"]
+    assert usage["input_tokens"] > 0 and " tokens read" in shown.stderr
 
 
 def test_the_command_line_ranks_the_best_document_first(config: ProducerConfig) -> None:

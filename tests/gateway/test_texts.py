@@ -105,6 +105,31 @@ async def test_vectors_of_other_kinds_come_by_an_extension(texts: tuple[GatewayP
             assert (refused.status_code, message in refused.json()["error"]["message"]) == (400, True)
 
 
+async def test_a_prompt_of_the_model_and_the_cut_of_a_long_text_are_extensions(
+    texts: tuple[GatewayProcess, ProducerConfig],
+) -> None:
+    gateway, config = texts
+    wanted = await asyncio.to_thread(prompted, config)
+    async with asyncio.timeout(SECONDS), http_client(gateway) as http:
+
+        async def post(**body: Any) -> dict[str, Any]:
+            return (await http.post("/v1/embeddings", json={"model": "embedder", **body})).json()
+
+        found = await post(input=TEXTS, prompt_name="query")
+        assert [each["embedding"] for each in found["data"]] == [pytest.approx(vector, abs=1e-6) for vector in wanted]
+        assert "no prompt named 'nothing'" in (await post(input="a", prompt_name="nothing"))["error"]["message"]
+        long = "the cat sat on the mat " * 100
+        assert (await post(input=long))["error"]["code"] == "context_length_exceeded"
+        assert (await post(input=long, truncate=True))["usage"]["prompt_tokens"] == 256
+
+
+def prompted(config: ProducerConfig) -> list[list[float]]:
+    with Client(config, job_model="embedder") as client:
+        found = client.embed(TEXTS, prompt_name="query")["embeddings"]
+        assert found != client.embed(TEXTS)["embeddings"]
+        return found
+
+
 def all_kinds(config: ProducerConfig) -> dict[str, Any]:
     with Client(config, job_model="m3") as client:
         found = client.embed(TEXTS, kinds=["dense", "sparse", "colbert"])
@@ -154,6 +179,8 @@ async def test_documents_come_best_first(texts: tuple[GatewayProcess, ProducerCo
         assert whole["usage"]["total_tokens"] > 0
         best = (await http.post("/rerank", json={**body, "top_n": 1})).json()["results"]
         assert best == [{name: whole["results"][0][name] for name in ("index", "relevance_score")}]
+        refused = await http.post("/v1/rerank", json={**body, "top_n": -1})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "top_n")
 
 
 async def test_a_model_without_the_skill_and_too_many_texts_are_refused(
@@ -167,3 +194,5 @@ async def test_a_model_without_the_skill_and_too_many_texts_are_refused(
         ):
             error = (await http.post("/v1/embeddings", json={"model": model, "input": given})).json()["error"]
             assert error["code"] == code
+            if len(given) == 257:
+                assert "257 texts" in error["message"] and "chunk_size=256" in error["message"]

@@ -10,6 +10,7 @@ import typer
 from stoop.bulk.row import Ask
 from stoop.bulk.sources.each_value import read_objects
 from stoop.form_option import form_option
+from stoop.local_path import on_this_machine
 from stoop.skill_argument import known_skill
 from stoop_schemas.skill import CaptionLength, Settings
 from stoop_schemas.skills import skills
@@ -25,7 +26,10 @@ class BulkOptions:
     """The question about every image, the folder of the results, and the pace and limits of the run."""
 
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the results; give the same one to resume.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", callback=on_this_machine, help="Folder for the results; give the same one to resume."
+        ),
     ] = None
     skill: Annotated[
         str | None,

@@ -20,7 +20,7 @@ from stoop.terminal import flush
 
 __all__ = ["COMMANDS", "app", "main"]
 
-_ASK, _SETS, _QUEUE, _RUN = "Ask about one image", "Work on sets of images", "Look after the queue", "Run"
+_ASK, _SETS, _QUEUE, _RUN = "Ask a model", "Work on many inputs", "Look after the queue", "Run"
 
 COMMANDS: Final = (
     CommandEntry("query", "stoop.cli.skills:query", _ASK, "Answer a question about an image."),
@@ -38,9 +38,9 @@ COMMANDS: Final = (
     CommandEntry("run", "stoop.cli.skills:run", _ASK, "Run any skill by name, including one from another package."),
     CommandEntry("schedule", "stoop.cli.schedule:schedule", _ASK, "Answer several questions at once, side by side."),
     CommandEntry("result", "stoop.cli.result:result", _ASK, "Wait for the answer to an earlier job."),
-    CommandEntry("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image of a source."),
+    CommandEntry("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image or recording of a source."),
     CommandEntry("bulk-embed", "stoop.cli.bulk_embed:bulk_embed", _SETS, "Turn every text of a file into a vector."),
-    CommandEntry("export", "stoop.cli.export:export", _SETS, "Write results as COCO, YOLO, Label Studio and others."),
+    CommandEntry("export", "stoop.cli.export:export", _SETS, "Write results as COCO, YOLO, subtitles and others."),
     CommandEntry("draw", "stoop.cli.export:draw", _SETS, "Draw results on their images, with a contact sheet."),
     CommandEntry(
         "status", "stoop.cli.queue:status", _QUEUE, "Show the lanes, and how many jobs wait, run and are dead."

@@ -45,7 +45,10 @@ def bulk(
     *,
     options: BulkOptions,
 ) -> None:
-    """Run a skill on every image of a source. Repeat the same command to resume where it stopped."""
+    """Run a skill on every image or recording of a source. Repeat the same command to resume where it stopped.
+
+    For example: stoop bulk s3://talks/2026/ --skill transcribe --out talks
+    """
     if options.out is None and not options.dry_run:
         raise typer.BadParameter("give --out FOLDER for the results, or --dry-run")
     connect: _Connect = context.obj or AsyncClient

@@ -15,6 +15,7 @@ from stoop.config import ProducerConfig
 from stoop.errors import ConfigError
 from stoop.export import FormatName, Report
 from stoop.export import export as write_export
+from stoop.local_path import on_this_machine
 from stoop.terminal import legible
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def export(
         ),
     ],
     format: Annotated[FormatName, typer.Option("--format", help="The output format.")],
-    out: Annotated[Path, typer.Option(help="The file or folder to write; it must not exist yet.")],
+    out: Annotated[
+        Path, typer.Option(callback=on_this_machine, help="The file or folder to write; it must not exist yet.")
+    ],
     images: _Images = None,
     json: AsJson = False,
 ) -> None:
@@ -57,7 +60,11 @@ def export(
 def draw(
     results: _Results,
     out: Annotated[
-        Path, typer.Option(help="A new folder for drawings and a contact sheet; or an .html file: the sheet alone.")
+        Path,
+        typer.Option(
+            callback=on_this_machine,
+            help="A new folder for drawings and a contact sheet; or an .html file: the sheet alone.",
+        ),
     ],
     images: _Images = None,
     image: Annotated[Path | None, typer.Option(help="Draw all results on this one image, into the file OUT.")] = None,

@@ -19,6 +19,7 @@ from stoop.subtitles import cue
 from stoop.terminal import counted, legible, one_line, open_console
 from stoop_schemas.event import DeltaEvent, Event, ObjectEvent, ReasoningEvent, RestartedEvent, SegmentEvent
 from stoop_schemas.result import Result
+from stoop_schemas.skill import Skill
 
 __all__ = [
     "print_aside",
@@ -117,9 +118,11 @@ def _print_footer(result: Result) -> None:
     spent = result.metrics
     run_ms = spent.fetch_time_ms + spent.image_time_ms + spent.prefill_time_ms + spent.decode_time_ms
     cut = ", cut at the limit" if result.finish_reason == "length" else ""
+    numbers = result.skill in (Skill.EMBED, Skill.RERANK)
+    tokens = f"{counted(spent.input_tokens, 'token')} read" if numbers else counted(spent.output_tokens, "token")
     _write(
         open_console(stderr=True),
-        f"{counted(spent.output_tokens, 'token')}{cut} · queued {spent.queue_time_ms:.0f} ms, run {run_ms:.0f} ms"
+        f"{tokens}{cut} · queued {spent.queue_time_ms:.0f} ms, run {run_ms:.0f} ms"
         f" · {result.model or 'model unknown'}\n",
         "dim",
     )

@@ -214,13 +214,14 @@ class AsyncClient(SpeechMethods, JobClient):
         )
         return await self._answer(job)
 
-    async def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> dict[str, Any]:
-        """Score how well each of up to 256 documents answers the query: {"scores": [float, ...]}, in their order.
+    async def rerank(self, query: str, documents: str | Sequence[str], *, truncate: bool = False) -> dict[str, Any]:
+        """Score how well a document, or each of up to 256, answers the query: {"scores": [float, ...]}, in their order.
 
         A higher score is better. For bge-reranker the scores are logits, and 1 / (1 + exp(-score)) is from 0 to 1. With
         `truncate` a document that is too long loses its end.
         """
-        job = await self.prepare("rerank", query=query, documents=list(documents), truncate=truncate)
+        texts = [documents] if isinstance(documents, str) else list(documents)
+        job = await self.prepare("rerank", query=query, documents=texts, truncate=truncate)
         return await self._answer(job)
 
     async def run(

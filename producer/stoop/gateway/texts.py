@@ -1,7 +1,7 @@
 """Vectors and scores of texts: OpenAI's embeddings, rerank in Cohere's form, and llama.cpp's embeddings."""
 
 import math
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from stoop.gateway.errors import ApiError
 from stoop.gateway.submission import prepare
 from stoop_schemas.result import Result
 from stoop_schemas.skill import Skill, VectorKind
+from stoop_schemas.texts import TEXTS_LIMIT
 
 __all__ = [
     "EmbeddingsRequest",
@@ -28,14 +29,12 @@ __all__ = [
     "rerank",
 ]
 
-_MOST_TEXTS: Final = 256
-"""A job takes no more."""
-
 
 class EmbeddingsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Texts to embed. Token ids are refused, because they would be those of another model's tokenizer.
 
-    `kinds` is an extension: the kinds of vectors, dense alone by default.
+    Three fields are extensions. `kinds` are the kinds of vectors, dense alone by default. `prompt_name` chooses one of
+    the model's prompts, which goes before each text. `truncate` cuts the end of a text that is too long.
     """
 
     model: str
@@ -43,6 +42,8 @@ class EmbeddingsRequest(msgspec.Struct, frozen=True, kw_only=True):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
     kinds: list[VectorKind] | None = None
+    prompt_name: str | None = None
+    truncate: bool | None = None
 
 
 class EmbeddingsResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +78,7 @@ class RerankRequest(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     documents: list[str | dict[str, Any]]
     model: str | None = None
-    top_n: int | None = None
+    top_n: Annotated[int, msgspec.Meta(ge=1)] | None = None
     return_documents: bool | None = None
 
 
@@ -101,7 +102,8 @@ async def embed(call: Call) -> Response:
             "token ids are of another model's tokenizer: send text; in LangChain, check_embedding_ctx_length=False"
         )
         raise ApiError(400, "unsupported_value", message, param="input")
-    ask = await _embed_ask(call, body.model, texts, "input", dimensions=body.dimensions, kinds=body.kinds)
+    fields = {"dimensions": body.dimensions, "kinds": body.kinds, "prompt_name": body.prompt_name}
+    ask = await _embed_ask(call, body.model, texts, "input", **fields, truncate=bool(body.truncate))
 
     def write(result: Result) -> EmbeddingsResponse:
         found = _kinds_of(result, packed=body.encoding_format == "base64")
@@ -159,8 +161,11 @@ async def _embed_ask(call: Call, model: str | None, texts: list[str], param: str
 
 
 def _check_texts(texts: list[str], param: str) -> None:
-    if not texts or not all(texts) or len(texts) > _MOST_TEXTS:
-        raise ApiError(400, "invalid_value", f"{param} must be 1 to {_MOST_TEXTS} texts, none empty", param=param)
+    if len(texts) > TEXTS_LIMIT:
+        message = f"{param} has {len(texts)} texts: send at most {TEXTS_LIMIT}; in LangChain, chunk_size={TEXTS_LIMIT}"
+        raise ApiError(400, "invalid_value", message, param=param)
+    if not all(texts) or not texts:
+        raise ApiError(400, "invalid_value", f"{param} must be 1 to {TEXTS_LIMIT} texts, none empty", param=param)
 
 
 def _vectors_of(result: Result) -> list[str]:

@@ -287,7 +287,7 @@ def test_help_cuts_no_flag_on_a_narrow_terminal(
 
 def test_help_groups_commands_by_purpose(terminal: Terminal) -> None:
     out = terminal.run("--help")[1]
-    panels = ["Ask about one image", "Work on sets of images", "Look after the queue", "Run"]
+    panels = ["Ask a model", "Work on many inputs", "Look after the queue", "Run"]
     places = [out.index(f"─ {panel} ─") for panel in panels]
     assert places == sorted(places)
     assert places[0] < out.index(" query ") < places[1] < places[2] < out.index(" dead ") < places[3]

@@ -179,7 +179,9 @@ async def test_texts_become_vectors_and_documents_get_scores(tmp_path: Path) -> 
     assert np.allclose(found[1:], alone, atol=1e-5)
     async with LocalEngine(write_encoder(tmp_path / "ranker", RERANKER), device="cpu", threads=1) as ranker:
         scores = (await ranker.rerank("the cat", ["a dog", "the cat sat", "a dog"]))["scores"]
+        single = (await ranker.rerank("the cat", "the cat sat"))["scores"]
     assert scores[0] == scores[2] != scores[1]
+    assert single == pytest.approx(scores[1:2], abs=1e-5)
 
 
 def test_a_setting_that_is_none_is_named() -> None:

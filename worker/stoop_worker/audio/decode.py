@@ -113,6 +113,8 @@ def packed_seconds(encoded: bytes, limits: AudioLimits, check: Check = go_on) ->
 def _opened(encoded: bytes) -> "InputContainer":
     import av
 
+    if not encoded:
+        raise AudioUndecodable("the file is empty")
     try:
         return av.open(io.BytesIO(encoded), "r", container_options=_OPTIONS, metadata_errors="ignore")
     except (av.FFmpegError, ValueError) as error:

@@ -179,9 +179,10 @@ class LocalEngine(SpeechMethods):
             truncate=truncate,
         )
 
-    async def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> dict[str, Any]:
+    async def rerank(self, query: str, documents: str | Sequence[str], *, truncate: bool = False) -> dict[str, Any]:
         """Score how well each document answers the query: {"scores": [float, ...]}, in their order."""
-        return await self.run("rerank", query=query, documents=list(documents), truncate=truncate)
+        texts = [documents] if isinstance(documents, str) else list(documents)
+        return await self.run("rerank", query=query, documents=texts, truncate=truncate)
 
     async def run(
         self,

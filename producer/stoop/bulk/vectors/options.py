@@ -9,6 +9,7 @@ import typer
 
 from stoop.bulk.output.output_folder import SHARD_ROWS
 from stoop.bulk.row import Ask
+from stoop.local_path import on_this_machine
 from stoop_schemas.skill import Skill, VectorKind
 from stoop_schemas.texts import TEXTS_LIMIT
 
@@ -28,7 +29,10 @@ class Format(StrEnum):
 class EmbedOptions:
     """The vectors to make of every text, their place and format, and the pace and limits of the run."""
 
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; give the same one to resume.")]
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", callback=on_this_machine, help="Folder of the run; give the same one to resume."),
+    ]
     vectors: Annotated[
         str | None, typer.Option(metavar="S3://BUCKET/PREFIX", help="Put the shards there instead of into --out.")
     ] = None
