@@ -4,8 +4,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
 from stoop_worker.kernels.layer_norm.reference import layer_norm
-from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, products, reference, skinny_linear
+from stoop_worker.kernels.skinny_linear import (
+    add_parts,
+    add_parts_layer_norm,
+    gated_mlp,
+    linear,
+    products,
+    reference,
+    rows_dtype,
+    skinny_linear,
+)
 from stoop_worker.kernels.skinny_linear import split_linear as split
 
 WIDTH, INNER, JOINED, VOCABULARY = 2048, 14336, 10240, 51200
@@ -98,3 +108,43 @@ def test_a_layer_s_products_can_be_captured(rows: int) -> None:
         graph.replay()
         for one, other in zip(found, run(), strict=True):
             assert error(one, other) < BOUND[x.dtype]
+
+
+def some_weight(out: int, width: int, *, float8: bool, dtype: torch.dtype = torch.bfloat16) -> Weight:
+    drawn = torch.randn(out, width, device="cuda")
+    if not float8:
+        return (drawn * width**-0.5).to(dtype)
+    scales = (torch.rand(out // 128, width // 128, device="cuda") + 0.5) * width**-0.5
+    return BlockFp8(drawn.to(torch.float8_e4m3fn), scales, 128)
+
+
+@pytest.mark.parametrize("float8", [False, True])
+@pytest.mark.parametrize(("out", "width"), [(3072, 2048), (2048, 8192), (6144, 2560), (2560, 4096), (384, 1024)])
+@pytest.mark.parametrize("rows", [2, 16, 17, 33, 64])
+def test_products_of_a_step_of_several_rows(rows: int, out: int, width: int, *, float8: bool) -> None:
+    weight = some_weight(out, width, float8=float8)
+    x = randn(rows, width).to(rows_dtype(randn(rows, width), weight))
+    exact = reference.split_linear(x.double(), weight)[0]
+    made = linear(x, weight, dtype=torch.bfloat16, in_line=True)
+    assert made.dtype is torch.bfloat16
+    assert error(made, exact) < BOUND[torch.bfloat16]
+    assert error(split(x, weight, in_line=True).sum(dim=0), exact) < 1e-4
+
+
+@pytest.mark.parametrize("float8", [False, True])
+@pytest.mark.parametrize(("dim", "inner"), [(2048, 8192), (2560, 9728), (1024, 384)])
+@pytest.mark.parametrize("rows", [2, 17, 64])
+def test_a_gated_mlp_of_several_rows(rows: int, dim: int, inner: int, *, float8: bool) -> None:
+    dtype = torch.float16 if float8 else torch.bfloat16
+    first, second = some_weight(2 * inner, dim, float8=float8), some_weight(dim, inner, float8=float8)
+    x = randn(rows, dim, dtype=dtype)
+    found = gated_mlp(x, first, second).sum(dim=0)
+    assert error(found, reference.gated_mlp(x.double(), first, second)[0]) < BOUND[dtype]
+
+
+def test_gated_values_beyond_the_range_of_float16_are_kept() -> None:
+    first, second = some_weight(1024, 512, float8=True), some_weight(512, 512, float8=True)
+    x = 300 * randn(64, 512, dtype=torch.float16)
+    exact = reference.gated_mlp(x.double(), first, second)[0]
+    assert reference.gated_linear(x.double(), first).abs().amax() > 100_000
+    assert error(gated_mlp(x, first, second).sum(dim=0), exact) < BOUND[torch.float16]

@@ -14,6 +14,7 @@ from stoop_worker.kernels.hopper import defined, fallback, products_of
 from stoop_worker.kernels.row_linear import RowNorm
 from stoop_worker.kernels.row_linear import hopper as one_row
 from stoop_worker.kernels.skinny_linear import hopper as few_rows
+from stoop_worker.kernels.skinny_linear import products
 
 A_MULTIPROCESSOR = 227 * 1024
 FILES = ["row_linear/product.cu", "skinny_linear/few.cu"]
@@ -96,10 +97,13 @@ def test_a_row_leaves_room_for_the_next_kernel(
     assert 2 * launch.threads <= 1024
 
 
+@pytest.mark.parametrize("float8", [False, True])
 @pytest.mark.parametrize("count", [2, 16, 17, 64])
-@pytest.mark.parametrize(("out", "width"), [(6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728)])
-def test_few_rows_fit_in_shared_memory(count: int, out: int, width: int, launches: list[Launch]) -> None:
-    x, given = row(width, count), in_float8(out, width)
+@pytest.mark.parametrize(("out", "width"), [(6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728), (3072, 2048)])
+def test_few_rows_fit_in_shared_memory(
+    count: int, out: int, width: int, launches: list[Launch], *, float8: bool
+) -> None:
+    x, given = row(width, count), weight(out, width, float8=float8)
     assert few_rows.takes(x, given)
     assert few_rows.linear(x, given).shape == (count, out)
     assert few_rows.gated_linear(x, given).shape == (count, out // 2)
@@ -112,7 +116,28 @@ def test_few_rows_fit_in_shared_memory(count: int, out: int, width: int, launche
         assert launch.threads <= 1024
         # a stage always has the same warpgroup of a tile: only then are its turns awaited one after the other
         assert launch.number("STAGES") % launch.number("SPLIT") == 0
-    assert [launch.grid[1] for launch in launches] == [1, 1, len(parts)]
+        assert launch.grid[1] == launch.number("PARTS")
+        # a cluster has at most eight programs on every device
+        assert launch.number("PARTS") <= 8
+        assert launch.grid[0] * launch.grid[1] <= 132  # no program waits for another to end
+    assert launches[-1].grid[1] == len(parts)
+
+
+def test_rows_for_float8_weights_are_stored_in_float16(launches: list[Launch]) -> None:
+    x, float8, plain = row(512, 64), weight(128, 512, float8=True), weight(128, 512, float8=False)
+    assert products.rows_dtype(x, (float8, float8)) is torch.float16
+    assert products.rows_dtype(x, (float8, plain)) is HALF
+    assert products.rows_dtype(row(512), (float8,)) is HALF  # one row has kernels of its own
+    gates_ups = weight(2 * 512, 512, float8=True)
+    parts = products.gated_mlp(x.half(), gates_ups, float8)
+    gated, summed = (launch.arguments[-1].value for launch in launches)
+    assert (gated * summed, parts.dtype) == (1, torch.float32)
+    assert gated < 1
+
+
+def test_a_vocabulary_is_left_to_the_library(launches: list[Launch]) -> None:
+    assert not few_rows.takes(row(2048, 64), weight(128256, 2048, float8=False))
+    assert few_rows.takes(row(2048, 64), weight(16384, 2048, float8=False))
 
 
 def test_others_do_not_fit() -> None:

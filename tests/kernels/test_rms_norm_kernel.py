@@ -51,6 +51,13 @@ def test_the_norm_of_a_block_is_added(width: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(normed, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+def test_the_norm_may_have_another_dtype() -> None:
+    x, _, weight = inputs(3, 72, torch.bfloat16)
+    found = kernel.rms_norm(x, weight, epsilon=EPSILON, dtype=torch.float16)
+    expected = reference.rms_norm(x.float(), weight.float(), epsilon=EPSILON)
+    torch.testing.assert_close(found, expected.half(), rtol=2e-3, atol=2e-3)
+
+
 def test_leading_dims_and_strides_are_free() -> None:
     x, _, weight = inputs(6, 72, torch.float32)
     strided = x.view(2, 3, 72).transpose(0, 1)

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from stoop_worker.kernels.paged_attention.decode import Ranges
+from stoop_worker.kernels.paged_attention.grouped_decode import decode_groups
 from stoop_worker.kernels.rotate_attend import groups, kernel, reference
-from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
+from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotate_write, rotation_table
 from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
 
 WIDTH, INNER = HEADS * HEAD_DIM, 1030
@@ -146,6 +147,19 @@ def test_grouped_heads_equal_the_separate_kernels(
         found = groups.rotate_attend_groups(qkv, places, pools[1], case.layout, norms=norms, ranges=ranges)
         for one, other in ((found, expected), (pools[1], pools[0])):
             torch.testing.assert_close(one, other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True)
+
+
+def test_the_heads_outputs_may_have_another_dtype() -> None:
+    case = Case([Sequence(context, 1, 0) for context in CONTEXTS], 4, torch.float32, seed=7)
+    places, qkv = grouped_places(case, axes=1, rotary=HEAD_DIM), grouped_rows(len(CONTEXTS), 2, torch.float32)
+    expected = reference.rotate_attend_groups(qkv, places, case.pool.clone(), case.layout)
+    found = reference.rotate_attend_groups(qkv, places, case.pool.clone(), case.layout, dtype=torch.float16)
+    assert found.dtype is torch.float16
+    torch.testing.assert_close(found.float(), expected, rtol=1e-3, atol=1e-3)
+    q_BHD = rotate_write(qkv, places, case.pool)
+    into_BC = torch.empty(expected.shape, dtype=torch.float16)
+    decode_groups(q_BHD, case.pool, case.layout, out_TM=into_BC)
+    torch.testing.assert_close(into_BC.float(), expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("splits", [1, 4])

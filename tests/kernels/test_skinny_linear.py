@@ -9,7 +9,9 @@ from stoop_worker.kernels.skinny_linear import (
     add_parts,
     add_parts_layer_norm,
     add_parts_rms_norm,
-    gated_linear,
+    gated_mlp,
+    linear,
+    rows_dtype,
     skinny_linear,
     split_linear,
 )
@@ -57,9 +59,9 @@ def test_a_block_ends_in_a_sum_and_its_norm() -> None:
 
 def test_a_pre_norm_mlp_is_a_gated_product_and_a_sum_with_the_next_norm() -> None:
     x, normed, gates, ups, down, norm = draw(3, 7), draw(3, 7), draw(24, 7), draw(24, 7), draw(7, 24), draw(7)
-    inner = gated_linear(normed, torch.cat((gates, ups)))
-    torch.testing.assert_close(inner, functional.silu(normed @ gates.T) * (normed @ ups.T))
-    summed, following = add_parts_rms_norm(x, split_linear(inner, down), norm, epsilon=1e-5)
+    inner = functional.silu(normed @ gates.T) * (normed @ ups.T)
+    parts = gated_mlp(normed, torch.cat((gates, ups)), down)
+    summed, following = add_parts_rms_norm(x, parts, norm, epsilon=1e-5)
     torch.testing.assert_close(summed, x + inner @ down.T)
     torch.testing.assert_close(following, functional.rms_norm(x + inner @ down.T, (7,), norm, 1e-5))
 
@@ -70,3 +72,16 @@ def test_the_sum_of_the_parts_is_rounded_once_before_the_addition() -> None:
     assert add_parts(x, torch.full((2, 1, 1), 0.5), bias).item() == 258
     # 1 + 2**-10 is rounded to 1, which is half way and goes to the even one; unrounded it would take x to the next
     assert add_parts(x, torch.tensor([0.5, 2**-10])[:, None, None], bias).item() == 256
+
+
+def test_rows_may_be_stored_in_another_dtype_than_the_stream() -> None:
+    x, weight, norm = draw(3, 24, dtype=torch.bfloat16), draw(7, 24, dtype=torch.bfloat16), draw(7).bfloat16()
+    assert rows_dtype(x, weight) is torch.bfloat16  # this is the CPU
+    made = linear(x, weight, dtype=torch.float16)
+    assert made.dtype is torch.float16
+    assert torch.equal(made, linear(x, weight).half())
+    stream = draw(3, 7, dtype=torch.bfloat16)
+    summed, normed = add_parts_rms_norm(stream, split_linear(x, weight), norm, epsilon=1e-5, dtype=torch.float16)
+    assert (summed.dtype, normed.dtype) == (torch.bfloat16, torch.float16)
+    exact = functional.rms_norm(summed.double(), (7,), norm.double(), 1e-5)
+    torch.testing.assert_close(normed.double(), exact, rtol=1e-3, atol=1e-4)

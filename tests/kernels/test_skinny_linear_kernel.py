@@ -130,6 +130,15 @@ def test_parts_without_a_bias_and_their_rms_norm(count: int, rows: int, width: i
     torch.testing.assert_close(normed, expected_norm, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+def test_the_rms_norm_of_a_sum_may_have_another_dtype() -> None:
+    x, parts, weight = within(3, 72, torch.float32), torch.randn(2, 3, 72), within(1, 72, torch.float32)[0]
+    expected, expected_norm = reference.add_parts_rms_norm(x, parts, weight, epsilon=1e-5)
+    summed, normed = sums.add_parts_rms_norm(x, parts, weight, epsilon=1e-5, dtype=torch.float16)
+    assert torch.equal(summed, expected)
+    assert normed.dtype is torch.float16
+    torch.testing.assert_close(normed.float(), expected_norm, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("cut", [Cut(64), Cut(32, columns=64)], ids=str)
 @pytest.mark.parametrize("rows", ROWS)

@@ -21,18 +21,21 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from stoop_worker.kernels.backend import launches_early
 
-__all__ = ["MOST_ROWS", "let_next_start", "options", "wait"]
+__all__ = ["MOST_IN_LINE_ROWS", "MOST_ROWS", "let_next_start", "options", "wait"]
 
 MOST_ROWS = 16
 """With more rows, a kernel's programs fill the device for longer, and programs that start early get in their way."""
 
+MOST_IN_LINE_ROWS = 64
+"""The same for a step whose kernels all start early, one after the other."""
 
-def options(device: torch.device, rows: int, *, plainly: bool = False) -> dict[str, Any]:
-    """Return the launch options for `rows` rows on `device`, for a kernel with the constexpr EARLY.
+
+def options(device: torch.device, rows: int, *, plainly: bool = False, most: int = MOST_ROWS) -> dict[str, Any]:
+    """Return the launch options for up to `most` rows on `device`, for a kernel with the constexpr EARLY.
 
     A kernel that is launched `plainly` does not start early, but the next one may.
     """
-    if rows <= MOST_ROWS and launches_early(device):
+    if rows <= most and launches_early(device):
         return {"EARLY": True, "launch_pdl": not plainly}
     return {"EARLY": False}
 

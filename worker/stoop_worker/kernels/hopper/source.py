@@ -49,9 +49,12 @@ def multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def products_of(columns: int, dtype: torch.dtype) -> str:
-    """Return the source of the product of 64 x 16 values in registers with `columns` rows of 16 in shared memory."""
-    return _scores_of_registers(columns, HALVES[dtype])
+def products_of(columns: int, dtype: torch.dtype, *, in_registers: bool = True) -> str:
+    """Return the source of the product of 64 x 16 values with `columns` rows of 16 in shared memory.
+
+    The values are in registers, or else in shared memory too.
+    """
+    return (_scores_of_registers if in_registers else _scores)(columns, HALVES[dtype])
 
 
 def defined(path: str, numbers: Mapping[str, int], dtype: torch.dtype, *, products: str = "") -> str:

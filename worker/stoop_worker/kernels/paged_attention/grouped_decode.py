@@ -81,7 +81,7 @@ def decode_groups(
         num_warps=ranges.warps,
         # a float8 pool needs more of them, to convert its values
         **({"maxnreg": ranges.registers} if ranges.registers and pool.dtype == q_BHD.dtype else {}),
-        **early.options(q_BHD.device, batch),
+        **early.options(q_BHD.device, batch, most=early.MOST_IN_LINE_ROWS),
     )
     return out_BM[:, : heads * head_dim].view(q_BHD.shape)
 

@@ -1,12 +1,14 @@
 """Root-mean-square normalisation, alone or after sums.
 
-    rms_norm(x_TC, weight_C, *, epsilon) -> normed_TC
+    rms_norm(x_TC, weight_C, *, epsilon, dtype=None) -> normed_TC
     add_rms_norm(x_TC, added, weight_C, *, epsilon) -> (sum_TC, normed_TC)
     rms_norm_add_rms_norm(x_TC, added_TC, weights, *, epsilon) -> (sum_TC, normed_TC)
 
 T rows (may stand for several leading dims), C model dim; all tensors have one dtype: float32, float16 or bfloat16.
+`rms_norm` may return another `dtype`.
 """
 
+import torch
 from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
@@ -15,13 +17,13 @@ from stoop_worker.kernels.rms_norm import reference
 __all__ = ["add_rms_norm", "rms_norm", "rms_norm_add_rms_norm"]
 
 
-def rms_norm(x_TC: Tensor, weight_C: Tensor, *, epsilon: float) -> Tensor:
+def rms_norm(x_TC: Tensor, weight_C: Tensor, *, epsilon: float, dtype: torch.dtype | None = None) -> Tensor:
     """Divide each row by its root mean square and multiply it by the weight; see `reference.rms_norm`."""
     if uses_kernel(x_TC, weight_C):
         from stoop_worker.kernels.rms_norm.kernel import rms_norm as launch
 
-        return launch(x_TC, weight_C, epsilon=epsilon)
-    return reference.rms_norm(x_TC, weight_C, epsilon=epsilon)
+        return launch(x_TC, weight_C, epsilon=epsilon, dtype=dtype)
+    return reference.rms_norm(x_TC, weight_C, epsilon=epsilon, dtype=dtype)
 
 
 def add_rms_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:

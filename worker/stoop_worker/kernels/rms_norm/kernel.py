@@ -15,9 +15,9 @@ from stoop_worker.kernels.fp8.rows import parts, rounded_sum, warps
 __all__ = ["add_rms_norm", "rms_norm", "rms_norm_add_rms_norm"]
 
 
-def rms_norm(x_TC: Tensor, weight_C: Tensor, *, epsilon: float) -> Tensor:
+def rms_norm(x_TC: Tensor, weight_C: Tensor, *, epsilon: float, dtype: torch.dtype | None = None) -> Tensor:
     """See the reference."""
-    normed_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
+    normed_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format, dtype=dtype)
     _launch(x_TC, (), weight_C, (x_TC, normed_TC), epsilon)
     return normed_TC
 
@@ -128,8 +128,9 @@ def _add_rms_norm(
     tail = tail.to(tl.float32)
     square = (tl.sum(head * head, axis=0) + tl.sum(tail * tail, axis=0)) / C
     scale = 1.0 / tl.sqrt(square + epsilon)
-    tl.store(normed + start + cols, (head * scale * head_weight).to(x.dtype.element_ty))
-    tl.store(normed + start + tail_cols, (tail * scale * tail_weight).to(x.dtype.element_ty), mask=inside)
+    dtype = normed.dtype.element_ty
+    tl.store(normed + start + cols, (head * scale * head_weight).to(dtype))
+    tl.store(normed + start + tail_cols, (tail * scale * tail_weight).to(dtype), mask=inside)
 
 
 @triton.jit

@@ -9,15 +9,15 @@ from torch import Tensor
 __all__ = ["add_rms_norm", "rms_norm", "rms_norm_add_rms_norm"]
 
 
-def rms_norm(x_TC: Tensor, weight_C: Tensor, *, epsilon: float) -> Tensor:
-    """Return x / sqrt(mean(x^2) + epsilon) * weight over the last dim, rounded once, to x's dtype.
+def rms_norm(x_TC: Tensor, weight_C: Tensor, *, epsilon: float, dtype: torch.dtype | None = None) -> Tensor:
+    """Return x / sqrt(mean(x^2) + epsilon) * weight over the last dim, rounded once, to `dtype`, by default x's.
 
     It is computed in float32, or in float64 for float64 rows. A family that stores its weights as differences from 1
     adds the 1 when it loads them.
     """
     precise_TC = x_TC.to(torch.promote_types(x_TC.dtype, torch.float32))
     scale_T1 = (precise_TC.square().mean(dim=-1, keepdim=True) + epsilon).rsqrt()
-    return (precise_TC * scale_T1 * weight_C.to(precise_TC.dtype)).to(x_TC.dtype)
+    return (precise_TC * scale_T1 * weight_C.to(precise_TC.dtype)).to(dtype or x_TC.dtype)
 
 
 def add_rms_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:

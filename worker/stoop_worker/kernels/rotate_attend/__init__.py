@@ -4,6 +4,7 @@ rotate_attend           rotation, the write to the KV pool, attention, and the G
 rotate_attend_groups    norms of the heads, rotation, the write to the KV pool, and attention of grouped heads
 """
 
+import torch
 from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
@@ -38,14 +39,20 @@ def rotate_attend(
 
 
 def rotate_attend_groups(
-    qkv_BN: Tensor, places: Places, pool: Tensor, layout: PagedLayout, *, norms: HeadNorms | None = None
+    qkv_BN: Tensor,
+    places: Places,
+    pool: Tensor,
+    layout: PagedLayout,
+    *,
+    norms: HeadNorms | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Store the rows' keys and values, and return the heads' outputs; see `reference.rotate_attend_groups`."""
     if qkv_BN.shape[0] <= MOST_GROUP_ROWS and _one_launch(qkv_BN, pool, layout):
         from stoop_worker.kernels.rotate_attend import groups
 
-        return groups.rotate_attend_groups(qkv_BN, places, pool, layout, norms=norms)
-    return reference.rotate_attend_groups(qkv_BN, places, pool, layout, norms=norms)
+        return groups.rotate_attend_groups(qkv_BN, places, pool, layout, norms=norms).to(dtype or qkv_BN.dtype)
+    return reference.rotate_attend_groups(qkv_BN, places, pool, layout, norms=norms, dtype=dtype)
 
 
 def _one_launch(rows_BN: Tensor, pool: Tensor, layout: PagedLayout) -> bool:

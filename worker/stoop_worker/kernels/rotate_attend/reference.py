@@ -4,6 +4,7 @@ B rows, one a sequence; H query heads, K key heads, D head dim, C = H D, F frequ
 second product's input, N = (H + 2 K) D. One layer's pool is (2, pages, page size, K, D).
 """
 
+import torch
 from torch import Tensor
 
 from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention
@@ -30,8 +31,18 @@ def rotate_attend(
 
 
 def rotate_attend_groups(
-    qkv_BN: Tensor, places: Places, pool: Tensor, layout: PagedLayout, *, norms: HeadNorms | None = None
+    qkv_BN: Tensor,
+    places: Places,
+    pool: Tensor,
+    layout: PagedLayout,
+    *,
+    norms: HeadNorms | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Return o_BC: `rotate_write`, then attention of the rotated queries; row b is sequence b's last position."""
-    q_BHD = rotate_write(qkv_BN, places, pool, norms=norms)
-    return paged_attention(q_BHD, pool, layout).flatten(1)
+    """Return o_BC: `rotate_write`, then attention of the rotated queries; row b is sequence b's last position.
+
+    The output has `dtype`, by default that of `qkv_BN`; with a plan it is only that.
+    """
+    q_BHD = rotate_write(qkv_BN, places, pool, norms=norms, in_line=True)
+    into_BC = None if dtype in (None, qkv_BN.dtype) else torch.empty_like(q_BHD.flatten(1), dtype=dtype)
+    return paged_attention(q_BHD, pool, layout, out_TM=into_BC).flatten(1)

@@ -1,6 +1,6 @@
 """Rotate the queries and keys of a decoder layer, and store its keys and values in the KV pool.
 
-    rotate_write(qkv_TN, places, pool, *, norms=None) -> q_THD
+    rotate_write(qkv_TN, places, pool, *, norms=None, in_line=False) -> q_THD
     rotate_write_gelu(qkvf_TN, places, pool, *, out_TM) -> q_THD
     rotation_table(max_context, rotary_dim, theta, device, *, dtype) -> table_SF2
 
@@ -23,13 +23,18 @@ from stoop_worker.kernels.rotate_write.reference import rotation_table
 __all__ = ["HeadNorms", "Places", "rotate_write", "rotate_write_gelu", "rotation_table"]
 
 
-def rotate_write(qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNorms | None = None) -> Tensor:
-    """Return the rotated q_THD; see `reference.rotate_write`."""
+def rotate_write(
+    qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNorms | None = None, in_line: bool = False
+) -> Tensor:
+    """Return the rotated q_THD; see `reference.rotate_write`.
+
+    `in_line` tells that it is part of a step whose kernels all start early, one after the other.
+    """
     _check_rows(qkv_TN, places)
     if uses_kernel(qkv_TN):
         from stoop_worker.kernels.rotate_write import kernel
 
-        return kernel.rotate_write(qkv_TN, places, pool, norms=norms)
+        return kernel.rotate_write(qkv_TN, places, pool, norms=norms, in_line=in_line)
     return reference.rotate_write(qkv_TN, places, pool, norms=norms)
 
 

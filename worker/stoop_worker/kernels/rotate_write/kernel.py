@@ -22,10 +22,12 @@ __all__ = ["fit", "gelu", "rotate_write", "rotate_write_gelu"]
 _MLP_BLOCK = 2048
 
 
-def rotate_write(qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNorms | None = None) -> Tensor:
+def rotate_write(
+    qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNorms | None = None, in_line: bool = False
+) -> Tensor:
     """Compute `reference.rotate_write`; rows of `qkv_TN` may be strided, their columns are contiguous."""
     heads = query_heads(qkv_TN, pool)
-    return _launch(qkv_TN, places, pool, qkv_TN, _Parts(heads, norms=norms))
+    return _launch(qkv_TN, places, pool, qkv_TN, _Parts(heads, norms=norms, in_line=in_line))
 
 
 def rotate_write_gelu(qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor) -> Tensor:
@@ -37,11 +39,12 @@ def rotate_write_gelu(qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The query heads and the other columns of a row, and the norms of its heads."""
+    """The query heads and the other columns of a row, the norms of its heads, and whether many rows start early."""
 
     heads: int
     columns: int = 0
     norms: HeadNorms | None = None
+    in_line: bool = False
 
 
 def _launch(rows_TN: Tensor, places: Places, pool: Tensor, out_TM: Tensor, parts: _Parts) -> Tensor:
@@ -87,7 +90,7 @@ def _launch(rows_TN: Tensor, places: Places, pool: Tensor, out_TM: Tensor, parts
         COLUMNS=parts.columns,
         BLOCK=_MLP_BLOCK,
         num_warps=4,
-        **early.options(rows_TN.device, count),
+        **early.options(rows_TN.device, count, most=early.MOST_IN_LINE_ROWS if parts.in_line else early.MOST_ROWS),
     )
     return q_THD
 

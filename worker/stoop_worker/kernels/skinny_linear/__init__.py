@@ -18,8 +18,9 @@ __all__ = [
     "add_parts",
     "add_parts_layer_norm",
     "add_parts_rms_norm",
-    "gated_linear",
+    "gated_mlp",
     "linear",
+    "rows_dtype",
     "skinny_linear",
     "split_linear",
 ]
@@ -36,38 +37,54 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
     return reference.skinny_linear(x_BC, weight_NC, bias_N)
 
 
-def linear(x_TC: Tensor, weight_NC: Weight) -> Tensor:
-    """Return y_TN = x W^T in x's dtype, for any number of rows.
+def linear(x_TC: Tensor, weight_NC: Weight, *, dtype: torch.dtype | None = None, in_line: bool = False) -> Tensor:
+    """Return y_TN = x W^T in `dtype`, by default x's, for any number of rows; `in_line` as for `split_linear`.
 
     For few rows a float8 weight is converted while it is read; for many rows it is converted to their dtype first.
     """
-    if isinstance(weight_NC, Tensor):
-        return product(x_TC, weight_NC)
-    if x_TC.dtype in _HALVES and uses_kernel(x_TC):
+    if x_TC.dtype in _HALVES and uses_kernel(x_TC, values_of(weight_NC)):
         from stoop_worker.kernels.skinny_linear import products
 
-        return products.skinny_linear(x_TC, weight_NC)
-    return product(x_TC, dense(weight_NC, x_TC.dtype))
+        return products.linear(x_TC, weight_NC, dtype=dtype, in_line=in_line)
+    weight_NC = weight_NC if isinstance(weight_NC, Tensor) else dense(weight_NC, x_TC.dtype)
+    return product(x_TC, weight_NC).to(dtype or x_TC.dtype)
 
 
-def gated_linear(x_BC: Tensor, weight_NC: Weight) -> Tensor:
-    """Return silu(gate) * up of a product with a weight of gates and ups; see `reference.gated_linear`."""
-    if x_BC.dtype in _HALVES and uses_kernel(x_BC, values_of(weight_NC)):
+def rows_dtype(x_BC: Tensor, *weights: Weight) -> torch.dtype:
+    """Return the dtype in which a step should store the rows that it multiplies with these weights, x's or float16.
+
+    A float8 value takes fewer instructions to convert to float16 than to bfloat16, and a row in float16 has more
+    digits. Its values end at 65,504, which suits what a norm or attention returns.
+    """
+    if x_BC.dtype in _HALVES and uses_kernel(x_BC):
         from stoop_worker.kernels.skinny_linear import products
 
-        return products.gated_linear(x_BC, weight_NC)
-    return reference.gated_linear(x_BC, weight_NC)
+        return products.rows_dtype(x_BC, weights)
+    return x_BC.dtype
 
 
-def split_linear(x_BK: Tensor, weight_NK: Weight) -> Tensor:
+def gated_mlp(x_BC: Tensor, gate_up_NC: Weight, down_CF: Weight) -> Tensor:
+    """Return `split_linear` of silu(x G^T) * (x U^T), where the rows of the first weight are G, then U.
+
+    `reference.gated_mlp` defines the rounding.
+    """
+    if x_BC.dtype in _HALVES and uses_kernel(x_BC, values_of(gate_up_NC), values_of(down_CF)):
+        from stoop_worker.kernels.skinny_linear import products
+
+        return products.gated_mlp(x_BC, gate_up_NC, down_CF)
+    return reference.gated_mlp(x_BC, gate_up_NC, down_CF)
+
+
+def split_linear(x_BK: Tensor, weight_NK: Weight, *, in_line: bool = False) -> Tensor:
     """Return parts_SBN, float32 (float64 for float64), whose sum over S is x W^T; any B, but fast for at most 64.
 
-    The number of parts depends on all shapes; `add_parts` and `add_parts_layer_norm` take any number.
+    The number of parts depends on all shapes; `add_parts` and `add_parts_layer_norm` take any number. `in_line` tells
+    that this is part of a step whose kernels all start early, one after the other. No branch ends or begins before it.
     """
     if x_BK.dtype in _HALVES and uses_kernel(x_BK, values_of(weight_NK)):
         from stoop_worker.kernels.skinny_linear import products
 
-        return products.split_linear(x_BK, weight_NK)
+        return products.split_linear(x_BK, weight_NK, in_line=in_line)
     return reference.split_linear(x_BK, weight_NK)
 
 
@@ -102,10 +119,12 @@ def add_parts_layer_norm(
     return reference.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, others=others)
 
 
-def add_parts_rms_norm(x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Return sum_BC as by `add_parts`, and its RMS norm, both in x's dtype."""
+def add_parts_rms_norm(
+    x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return sum_BC as by `add_parts`, in x's dtype, and its RMS norm, in `dtype`, by default the same."""
     if uses_kernel(x_BC, parts_SBC, weight_C):
         from stoop_worker.kernels.skinny_linear import sums
 
-        return sums.add_parts_rms_norm(x_BC, parts_SBC, weight_C, epsilon=epsilon)
-    return reference.add_parts_rms_norm(x_BC, parts_SBC, weight_C, epsilon=epsilon)
+        return sums.add_parts_rms_norm(x_BC, parts_SBC, weight_C, epsilon=epsilon, dtype=dtype)
+    return reference.add_parts_rms_norm(x_BC, parts_SBC, weight_C, epsilon=epsilon, dtype=dtype)

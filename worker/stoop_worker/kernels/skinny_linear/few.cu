@@ -1,15 +1,18 @@
-// Products of at most BATCH rows with a large weight in float8 (e4m3), with a scale for each block of 128 x 128. A tile has
-// 64 of the weight's rows; with gating, 8 gates, their ups, and so on. One warp copies 128 columns at a time, of the weight
-// and of x, to a ring of stages. The warpgroups of a tile share these blocks; they convert the weight's values in registers,
-// and their sums are added up at the end.
+// Products of at most BATCH rows with a large weight, in x's dtype or in float8 (e4m3) with a scale for each block of
+// 128 x 128. A tile has 64 of the weight's rows; with gating, 8 gates, their ups, and so on. One warp copies 128 columns at
+// a time, of the weight and of x, to a ring of stages. The warpgroups of a tile share these blocks, and their sums are added
+// up at the end. Values in float8 are converted in registers.
 //
-// The host defines HALF and BFLOAT, COLUMNS (of the weight), BATCH (16, 32 or 64), TILES, SPLIT (warpgroups of a tile),
-// STAGES, PARTS (of the columns), GATED, and WHOLE (the output has x's dtype; else parts in float32).
+// The programs of a tile share its columns in PARTS. Without WHOLE each stores its sums in float32. With it they are a
+// cluster, which adds them up and stores the output in 16 bits.
+//
+// The host defines HALF and BFLOAT (x's dtype), BFLOAT_OUT, FLOAT8, COLUMNS (of the weight), BATCH (16, 32 or 64), TILES,
+// SPLIT (warpgroups of a tile), STAGES, PARTS, GATED, and WHOLE.
 
 constexpr int kGroups = TILES * SPLIT, kThreads = 128 * kGroups + 32;
-constexpr int kBlock = kWide, kBlocks = COLUMNS / kBlock;
+constexpr int kBlock = 128, kBlocks = COLUMNS / kBlock;
 constexpr int kRowTiles = 2, kRowTile = BATCH * kWide;  // of x: tiles of 64 columns of a block
-constexpr int kWeightTile = 64 * kWide;
+constexpr int kPieces = FLOAT8 ? 1 : 2, kPiece = 64 * kWide, kWeightTile = kPieces * kPiece;  // of a tile: columns of a row
 constexpr int kStage = kRowTiles * kRowTile + TILES * kWeightTile;
 constexpr int kSums = BATCH / 2;
 constexpr float kTiny = 1e-25f;
@@ -35,7 +38,11 @@ static __device__ __forceinline__ void convert(u32 first, u32 second, u32* to) {
 
 static __device__ __forceinline__ unsigned short narrow(float x) {
   u32 packed;
-  asm("cvt.rn." HALF "x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(0.0f), "f"(x));
+#if BFLOAT_OUT
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(0.0f), "f"(x));
+#else
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(0.0f), "f"(fminf(fmaxf(x, -65504.0f), 65504.0f)));
+#endif
   return static_cast<unsigned short>(packed);
 }
 
@@ -48,15 +55,6 @@ static __device__ __forceinline__ void bring_box(u32 to, const Map& map, int col
       : "memory");
 }
 
-// the same of some gates, then of their ups
-static __device__ __forceinline__ void bring_pairs(u32 to, const Map& map, int column, int row, u32 barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
-      "[%5];" ::"r"(to),
-      "l"(&map), "r"(column), "r"(row), "r"(0), "r"(barrier)
-      : "memory");
-}
-
 static __device__ __forceinline__ float scale_of(const float* scale) {
   const float found = __ldg(scale);
   return found == 0 ? kTiny : found;  // sums are divided by it
@@ -66,9 +64,34 @@ static __device__ __forceinline__ void await_groups() {
   asm volatile("bar.sync 1, %0;" ::"n"(128 * kGroups) : "memory");
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+// clusters
+
+static __device__ __forceinline__ void await_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// a value in the shared memory of another program of the cluster, at the same address
+static __device__ __forceinline__ float value_of(u32 address, int program) {
+  float value;
+  asm volatile(
+      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.f32 %0, [there]; }"
+      : "=f"(value)
+      : "r"(address), "r"(program)
+      : "memory");
+  return value;
+}
+
+constexpr bool kClustered = WHOLE && PARTS > 1;
+
+#if WHOLE && PARTS > 1
+#define TOGETHER __cluster_dims__(1, PARTS, 1)
+#else
+#define TOGETHER
+#endif
+
+extern "C" __global__ void TOGETHER __launch_bounds__(kThreads, 1)
     few_rows(const __grid_constant__ Map rows_map, const __grid_constant__ Map weight_map, const float* scales, void* y,
-             int batch, int out) {
+             int batch, int out, float factor) {
   extern __shared__ __align__(1024) char memory[];
   __shared__ u64 barriers[2 * STAGES];
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -96,14 +119,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       const u32 to = stages + stage * kStage + kRowTiles * kRowTile;
       expect(full + 8 * stage, bytes);
       for (int i = 0; i < active; i++) {
-#if GATED
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-          bring_pairs(to + i * kWeightTile + j * (kWeightTile / 4), weight_map, block * kBlock, (first_tile + i) * 32 + j * 8,
-                      full + 8 * stage);
+        for (int j = 0; j < kPieces; j++) {
+          const u32 place = to + i * kWeightTile + j * kPiece;
+          const int column = block * kBlock + j * (kBlock / kPieces);
+#if GATED
+          bring(place, weight_map, column, 0, 0, (first_tile + i) * 4, full + 8 * stage);
 #else
-        bring_box(to + i * kWeightTile, weight_map, block * kBlock, (first_tile + i) * 64, full + 8 * stage);
+          bring_box(place, weight_map, column, (first_tile + i) * 64, full + 8 * stage);
 #endif
+        }
       }
     };
     auto bring_rows = [&](int block) {
@@ -132,6 +157,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   float sums[kSums];
 #pragma unroll
   for (int i = 0; i < kSums; i++) sums[i] = 0;
+#if FLOAT8
   const float* low_scale = scales + row / kBlock * kBlocks;
   const float* high_scale = scales + (GATED ? out + row : row) / kBlock * kBlocks;
   float before[2] = {1, 1}, next[2] = {1, 1};
@@ -169,6 +195,30 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   }
 #pragma unroll
   for (int i = 0; i < kSums; i++) sums[i] *= before[i / 2 % 2];
+#else
+  int used = -1;  // the stage whose products are under way
+  for (int block = first + share; works && block < last; block += SPLIT) {
+    const int turn = (block - first) / STAGES, stage = (block - first) % STAGES;
+    const u32 here = stages + stage * kStage, weight = here + kRowTiles * kRowTile + mine * kWeightTile;
+    await(full + 8 * stage, turn);
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < 8; step++)
+      scores<BATCH>(sums, wide_at(weight + step / 4 * kPiece + step % 4 * 32), wide_at(here + step / 4 * kRowTile + step % 4 * 32),
+                    1);
+    products_end();
+    // products overlap with the next ones, unless those need this stage
+    if (STAGES > SPLIT) {
+      await_products<1>();
+      if (used >= 0 && lane == 0) arrive(free + 8 * used);
+      used = stage;
+    } else {
+      await_products<0>();
+      if (lane == 0) arrive(free + 8 * stage);
+    }
+  }
+  await_products<0>();
+#endif
 #if SPLIT > 1
   await_groups();  // all stages are free
   float* others = reinterpret_cast<float*>(memory) + threadIdx.x % 128 + mine * 128 * kSums;
@@ -184,24 +234,42 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     for (int j = 0; j < SPLIT - 1; j++) sums[i] += others[(j * TILES * kSums + i) * 128];
   }
 #endif
+#if WHOLE && PARTS > 1
+  // each program completes every PARTS-th group of four sums
+  float* own = reinterpret_cast<float*>(memory) + ((SPLIT - 1) * TILES + mine) * 128 * kSums + threadIdx.x % 128;
+#if SPLIT == 1
+  await_groups();  // all stages are free
+#endif
+#pragma unroll
+  for (int i = 0; i < kSums; i++) own[i * 128] = sums[i];
+  await_cluster();
+#pragma unroll
+  for (int i = 0; i < kSums; i++) {
+    if (i / 4 % PARTS != part) continue;
+#pragma unroll
+    for (int j = 1; j < PARTS; j++) sums[i] += value_of(shared_address(own + i * 128), (part + j) % PARTS);
+  }
+  await_cluster();  // the others have read
+#endif
   if (!works) return;
 
   asm volatile("griddepcontrol.wait;" ::: "memory");  // the output's memory may be an input of the previous kernel
 #pragma unroll
   for (int i = 0; i < kSums; i += 4) {
+    if (kClustered && i / 4 % PARTS != part) continue;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       const int n = i * 2 + 2 * (lane % 4) + j;
       if (n >= batch) continue;
       const float a = sums[i + j], b = sums[i + 2 + j];
 #if GATED
-      static_cast<unsigned short*>(y)[static_cast<u64>(n) * out + row] = narrow(a / (1 + __expf(-a)) * b);
+      static_cast<unsigned short*>(y)[static_cast<u64>(n) * out + row] = narrow(a / (1 + __expf(-a)) * b * factor);
 #elif WHOLE
       unsigned short* to = static_cast<unsigned short*>(y) + static_cast<u64>(n) * out + row;
       to[0] = narrow(a), to[8] = narrow(b);
 #else
       float* to = static_cast<float*>(y) + (static_cast<u64>(part) * batch + n) * out + row;
-      to[0] = a, to[8] = b;
+      to[0] = a * factor, to[8] = b * factor;
 #endif
     }
   }

@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
+from stoop_worker.kernels.block_fp8 import Weight, values_of
 from stoop_worker.kernels.hopper import (
     HALVES,
     CudaKernel,
@@ -28,7 +28,7 @@ __all__ = ["Shape", "gated_linear", "linear", "split_linear", "takes"]
 _NAME = "few_rows"
 _TILE, _BLOCK = 64, 128  # of the weight: rows of a warpgroup, and columns of a stage
 _MOST_ROWS = 64
-_MOST_WARPGROUPS, _MOST_STAGES, _MOST_PARTS = 3, 9, 8
+_MOST_WARPGROUPS, _MOST_STAGES, _MOST_PARTS, _MOST_TOGETHER = 3, 9, 8, 4
 _SHARED_BYTES = 220 * 1024
 
 
@@ -42,17 +42,18 @@ class Shape:
 
 
 def takes(x_BC: Tensor, weight_NC: Weight) -> bool:
-    """Return whether the kernel computes this product: at least two rows, and sizes that its tiles divide."""
-    if not isinstance(weight_NC, BlockFp8):
-        return False
-    values, (out, width) = weight_NC.values_NC, weight_NC.shape
+    """Return whether the kernel computes this product.
+
+    It takes at least two rows, sizes that its tiles divide, and as many tiles as all programs hold at once.
+    """
+    values, (out, width) = values_of(weight_NC), weight_NC.shape
     return (
-        1 < x_BC.shape[0] <= _MOST_ROWS
+        x_BC.dim() == 2
+        and 1 < len(x_BC) <= _MOST_ROWS
         and x_BC.dtype in HALVES
-        and weight_NC.side == _BLOCK
+        and _is_scaled_well(weight_NC, x_BC.dtype)
         and out % _BLOCK == 0
         and width % _BLOCK == 0
-        and weight_NC.scales.is_contiguous()
         and values.is_contiguous()
         and x_BC.stride(1) == 1
         and x_BC.stride(0) % 8 == 0
@@ -60,97 +61,134 @@ def takes(x_BC: Tensor, weight_NC: Weight) -> bool:
         and values.data_ptr() % 16 == 0
         and is_hopper(x_BC.device)
         and is_usable(_NAME)
+        and out <= _TILE * _MOST_WARPGROUPS * multiprocessors(x_BC.device)
     )
 
 
-def linear(x_BC: Tensor, weight_NC: BlockFp8, *, shape: Shape | None = None) -> Tensor:
-    """Return x W^T in x's dtype."""
-    y_BN = x_BC.new_empty(x_BC.shape[0], weight_NC.shape[0])
-    _launch(x_BC, weight_NC, y_BN, shape or _whole_of(weight_NC.shape[0], x_BC.device), gated=False)
+def _is_scaled_well(weight_NC: Weight, dtype: torch.dtype) -> bool:
+    if isinstance(weight_NC, Tensor):
+        return weight_NC.dtype is dtype
+    return weight_NC.side == _BLOCK and weight_NC.scales.is_contiguous()
+
+
+def linear(x_BC: Tensor, weight_NC: Weight, *, shape: Shape | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """Return x W^T in `dtype`, by default x's."""
+    shape = shape or _shape_of(weight_NC, _MOST_TOGETHER, x_BC.device)
+    y_BN = torch.empty((x_BC.shape[0], weight_NC.shape[0]), dtype=dtype or x_BC.dtype, device=x_BC.device)
+    _launch(x_BC, weight_NC, y_BN, shape)
     return y_BN
 
 
-def gated_linear(x_BC: Tensor, weight_NC: BlockFp8, *, shape: Shape | None = None) -> Tensor:
-    """Compute `reference.gated_linear`."""
+def gated_linear(x_BC: Tensor, weight_NC: Weight, *, shape: Shape | None = None, factor: float = 1.0) -> Tensor:
+    """Return `factor` times `reference.gated_linear`, within the range of x's dtype."""
     y_BF = x_BC.new_empty(x_BC.shape[0], weight_NC.shape[0] // 2)
-    _launch(x_BC, weight_NC, y_BF, shape or _whole_of(weight_NC.shape[0], x_BC.device), gated=True)
+    _launch(
+        x_BC, weight_NC, y_BF, shape or _shape_of(weight_NC, _MOST_TOGETHER, x_BC.device), gated=True, factor=factor
+    )
     return y_BF
 
 
-def split_linear(x_BK: Tensor, weight_NK: BlockFp8, *, shape: Shape | None = None) -> Tensor:
-    """Compute `reference.split_linear`, in several parts."""
-    out, width = weight_NK.shape
-    shape = shape or _parts_of(out, width, x_BK.device)
-    parts_SBN = torch.empty((shape.parts, x_BK.shape[0], out), dtype=torch.float32, device=x_BK.device)
-    _launch(x_BK, weight_NK, parts_SBN, shape, gated=False)
+def split_linear(x_BK: Tensor, weight_NK: Weight, *, shape: Shape | None = None, factor: float = 1.0) -> Tensor:
+    """Compute `factor` times `reference.split_linear`, in several parts."""
+    shape = shape or _shape_of(weight_NK, _MOST_PARTS, x_BK.device)
+    parts_SBN = torch.empty((shape.parts, x_BK.shape[0], weight_NK.shape[0]), dtype=torch.float32, device=x_BK.device)
+    _launch(x_BK, weight_NK, parts_SBN, shape, factor=factor)
     return parts_SBN
 
 
-def _whole_of(out: int, device: torch.device) -> Shape:
-    """Return the split of a product without parts: the fewest tiles in a program that leave no second round."""
-    tiles = min(_MOST_WARPGROUPS, -(-out // (_TILE * multiprocessors(device))))
-    return Shape(tiles, _MOST_WARPGROUPS // tiles)
+def _shape_of(weight_NC: Weight, most_parts: int, device: torch.device) -> Shape:
+    """Return the split of a product: the fewest tiles in a program that leave no second round.
+
+    If the tiles are too few for the device, several programs share each.
+    """
+    out, width = weight_NC.shape
+    groups, programs = -(-out // _TILE), multiprocessors(device)
+    tiles = min(_MOST_WARPGROUPS, -(-groups // programs))
+    parts = max(1, min(most_parts, programs // groups, width // _BLOCK))
+    # several warpgroups share a tile whose values they convert
+    split = 1 if isinstance(weight_NC, Tensor) else _MOST_WARPGROUPS // tiles
+    return Shape(tiles, split, parts)
 
 
-def _parts_of(out: int, width: int, device: torch.device) -> Shape:
-    groups = -(-out // _TILE)
-    return Shape(1, _MOST_WARPGROUPS, max(1, min(_MOST_PARTS, multiprocessors(device) // groups, width // _BLOCK)))
+def _split_of(weight_NK: Weight, tiles: int) -> int:
+    """Return how many warpgroups share a tile: several if they convert its values, and then as many as fit."""
+    return 1 if isinstance(weight_NK, Tensor) else _MOST_WARPGROUPS // tiles
 
 
-def _launch(x_BK: Tensor, weight_NK: BlockFp8, y: Tensor, shape: Shape, *, gated: bool) -> None:
-    values, out, width = weight_NK.values_NC, y.shape[-1], weight_NK.shape[1]
+def _launch(
+    x_BK: Tensor, weight_NK: Weight, y: Tensor, shape: Shape, *, gated: bool = False, factor: float = 1.0
+) -> None:
+    values, out, width = values_of(weight_NK), y.shape[-1], weight_NK.shape[1]
+    size, dtype = values.element_size(), x_BK.dtype
     padded = next(count for count in (16, 32, 64) if count >= x_BK.shape[0])
-    steps = gated, y.dtype is x_BK.dtype
-    kernel = _compiled(shape, width, padded, steps, x_BK.dtype, x_BK.device)
+    work = _Work(shape, width, padded, dtype, None if y.dtype is torch.float32 else y.dtype, size, gated=gated)
+    kernel = _compiled(work, x_BK.device)
     rows = tensor_map(x_BK, (padded, _BLOCK // 2), swizzled=True)
     if gated:
-        tiles = tensor_map(values.view(2, out, width), (2, 8, _BLOCK), swizzled=True)
+        sides = values.view(2, out // 8, 8, width).transpose(0, 1)
+        tiles = tensor_map(sides, (4, 2, 8, _BLOCK // size), swizzled=True)
     else:
-        tiles = tensor_map(values, (_TILE, _BLOCK), swizzled=True)
+        tiles = tensor_map(values, (_TILE, _BLOCK // size), swizzled=True)
+    scales = values if isinstance(weight_NK, Tensor) else weight_NK.scales
     kernel.launch(
         (-(-weight_NK.shape[0] // (_TILE * shape.tiles)), shape.parts, 1),
         128 * shape.tiles * shape.split + 32,
-        _stages(shape, padded) * _stage_bytes(shape, padded),
-        (rows, tiles, weight_NK.scales, y, ctypes.c_int(x_BK.shape[0]), ctypes.c_int(out)),
+        work.shared_bytes,
+        (rows, tiles, scales, y, ctypes.c_int(x_BK.shape[0]), ctypes.c_int(out), ctypes.c_float(factor)),
         early=True,
     )
 
 
-def _stages(shape: Shape, padded: int) -> int:
-    """Return how many stages fit, as a multiple of the warpgroups of a tile.
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The constants of a kernel: rows of x are `padded`, a value of the weight has `size` bytes.
 
-    So a stage always has the same warpgroup, which awaits its copies one after the other. Another warpgroup could await
-    a later copy before the one before it has arrived, and the barrier's one bit would let it pass.
+    `into` is the output's dtype, or None for parts in float32.
     """
-    return min(_MOST_STAGES, _SHARED_BYTES // _stage_bytes(shape, padded)) // shape.split * shape.split
 
+    shape: Shape
+    width: int
+    padded: int
+    dtype: torch.dtype
+    into: torch.dtype | None
+    size: int
+    gated: bool
 
-def _stage_bytes(shape: Shape, padded: int) -> int:
-    return _BLOCK * (2 * padded + _TILE * shape.tiles)
+    @property
+    def stages(self) -> int:
+        """How many stages fit, as a multiple of the warpgroups of a tile.
+
+        So a stage always has the same warpgroup, which awaits its copies one after the other. Another warpgroup could
+        await a later copy before the one before it has arrived, and the barrier's one bit would let it pass.
+        """
+        return min(_MOST_STAGES, _SHARED_BYTES // self._stage_bytes) // self.shape.split * self.shape.split
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of all stages."""
+        return self.stages * self._stage_bytes
+
+    @property
+    def _stage_bytes(self) -> int:
+        return _BLOCK * (2 * self.padded + self.size * _TILE * self.shape.tiles)
 
 
 @cache
-def _compiled(
-    shape: Shape,
-    width: int,
-    padded: int,
-    steps: tuple[bool, bool],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> CudaKernel:
-    gated, whole = steps
-    stages = _stages(shape, padded)
+def _compiled(work: _Work, device: torch.device) -> CudaKernel:
+    shape, dtype = work.shape, work.dtype
     numbers = {
         "BFLOAT": dtype is torch.bfloat16,
-        "COLUMNS": width,
-        "BATCH": padded,
+        "BFLOAT_OUT": work.into is torch.bfloat16,
+        "FLOAT8": work.size == 1,
+        "COLUMNS": work.width,
+        "BATCH": work.padded,
         "TILES": shape.tiles,
         "SPLIT": shape.split,
-        "STAGES": stages,
+        "STAGES": work.stages,
         "PARTS": shape.parts,
-        "GATED": gated,
-        "WHOLE": whole,
+        "GATED": work.gated,
+        "WHOLE": work.into is not None,
     }
-    text = defined("skinny_linear/few.cu", numbers, dtype, products=products_of(padded, dtype))
-    shared_bytes = stages * _stage_bytes(shape, padded)
-    return try_to_compile(text, _NAME, device, shared_bytes=shared_bytes)
+    products = products_of(work.padded, dtype, in_registers=work.size == 1)
+    text = defined("skinny_linear/few.cu", numbers, dtype, products=products)
+    return try_to_compile(text, _NAME, device, shared_bytes=work.shared_bytes)

@@ -6,6 +6,7 @@ A program takes a block of the weight's rows, and all or one part of its columns
 of two of at least 16, are the columns of its dot. Torch computes the products whose weight the cut does not divide.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,17 @@ from stoop_worker.kernels.hopper import Unusable
 from stoop_worker.kernels.skinny_linear import hopper, reference
 from stoop_worker.kernels.swiglu.kernel import swiglu
 
-__all__ = ["MOST_ROWS", "MOST_SPLIT_ROWS", "Cut", "gated_linear", "skinny_linear", "split_linear"]
+__all__ = [
+    "MOST_ROWS",
+    "MOST_SPLIT_ROWS",
+    "Cut",
+    "gated_linear",
+    "gated_mlp",
+    "linear",
+    "rows_dtype",
+    "skinny_linear",
+    "split_linear",
+]
 
 MOST_ROWS = 16
 """With more rows, the library's product is faster."""
@@ -62,13 +73,43 @@ _SPLIT, _SPLIT_OF_ONE = Cut(rows=64, parts=8, stages=3, held=1), Cut(rows=64, pa
 _GATED = Cut(rows=64, stages=3, held=1)
 _WHOLE_FP8 = Cut(rows=64, held=2)
 
+_GATED_RANGE = 64
+"""A divisor of gated values in float16, which may exceed its range. Values below 0.004 lose digits."""
+
+
+def linear(x_BC: Tensor, weight_NC: Weight, *, dtype: torch.dtype | None = None, in_line: bool = False) -> Tensor:
+    """Compute `skinny_linear.linear`."""
+    if (in_line or isinstance(weight_NC, BlockFp8)) and _suits_hopper(x_BC, weight_NC):
+        with suppress(Unusable):
+            return hopper.linear(x_BC, weight_NC, dtype=dtype)
+    if isinstance(weight_NC, Tensor):
+        return functional.linear(x_BC, weight_NC).to(dtype or x_BC.dtype)
+    return skinny_linear(x_BC, weight_NC).to(dtype or x_BC.dtype)
+
+
+def rows_dtype(x_BC: Tensor, weights: Sequence[Weight]) -> torch.dtype:
+    """Compute `skinny_linear.rows_dtype`."""
+    suits = all(isinstance(weight, BlockFp8) and hopper.takes(x_BC, weight) for weight in weights)
+    return torch.float16 if suits else x_BC.dtype
+
+
+def gated_mlp(x_BC: Tensor, gate_up_NC: Weight, down_CF: Weight) -> Tensor:
+    """Compute `reference.gated_mlp`."""
+    if x_BC.dtype is torch.float16 and _suits_hopper(x_BC, gate_up_NC) and _suits_hopper(x_BC, down_CF):
+        with suppress(Unusable):
+            inner_BF = hopper.gated_linear(x_BC, gate_up_NC, factor=1 / _GATED_RANGE)
+            return hopper.split_linear(inner_BF, down_CF, factor=_GATED_RANGE)
+    return split_linear(gated_linear(x_BC, gate_up_NC), down_CF, in_line=True)
+
+
+def _suits_hopper(x_BC: Tensor, weight_NC: Weight) -> bool:
+    """Return whether the kernel for Hopper is the fastest: for few rows and 16 bits Triton's is."""
+    return hopper.takes(x_BC, weight_NC) and (isinstance(weight_NC, BlockFp8) or len(x_BC) > MOST_ROWS)
+
 
 def skinny_linear(x_BC: Tensor, weight_NC: Weight, bias_N: Tensor | None = None, *, cut: Cut | None = None) -> Tensor:
     """Compute `reference.skinny_linear`; rows of `x_BC` may be strided."""
     if isinstance(weight_NC, BlockFp8):
-        if cut is None and bias_N is None and hopper.takes(x_BC, weight_NC):
-            with suppress(Unusable):
-                return hopper.linear(x_BC, weight_NC)
         cut = cut or _WHOLE_FP8
     cut = cut or (_WHOLE_OF_ONE if x_BC.shape[0] == 1 else _WHOLE)
     if cut.parts != 1:
@@ -91,7 +132,7 @@ def _dense(weight_NC: Weight, dtype: torch.dtype) -> Tensor:
 
 def gated_linear(x_BC: Tensor, weight_NC: Weight, *, cut: Cut | None = None) -> Tensor:
     """Compute `reference.gated_linear`; rows of `x_BC` may be strided. A given `cut` takes up to 64 rows."""
-    if isinstance(weight_NC, BlockFp8) and cut is None and hopper.takes(x_BC, weight_NC):
+    if cut is None and _suits_hopper(x_BC, weight_NC):
         with suppress(Unusable):
             return hopper.gated_linear(x_BC, weight_NC)
     most = _most_rows(weight_NC) if cut is None else MOST_SPLIT_ROWS
@@ -104,9 +145,9 @@ def gated_linear(x_BC: Tensor, weight_NC: Weight, *, cut: Cut | None = None) -> 
     return y_BF
 
 
-def split_linear(x_BK: Tensor, weight_NK: Weight, *, cut: Cut | None = None) -> Tensor:
+def split_linear(x_BK: Tensor, weight_NK: Weight, *, cut: Cut | None = None, in_line: bool = False) -> Tensor:
     """Compute `reference.split_linear`, in the cut's number of parts; rows of `x_BK` may be strided."""
-    if isinstance(weight_NK, BlockFp8) and cut is None and hopper.takes(x_BK, weight_NK):
+    if cut is None and (in_line or isinstance(weight_NK, BlockFp8)) and _suits_hopper(x_BK, weight_NK):
         with suppress(Unusable):
             return hopper.split_linear(x_BK, weight_NK)
     cut = cut or _split_of(x_BK.shape[0], weight_NK)

@@ -24,6 +24,7 @@ __all__ = [
     "add_parts_layer_norm",
     "add_parts_rms_norm",
     "gated_linear",
+    "gated_mlp",
     "skinny_linear",
     "split_linear",
 ]
@@ -56,6 +57,11 @@ def gated_linear(x_BC: Tensor, weight_NC: Weight) -> Tensor:
     """
     wide = torch.promote_types(x_BC.dtype, torch.float32)
     return swiglu(linear(x_BC.to(wide), widened(weight_NC, wide))).to(x_BC.dtype)
+
+
+def gated_mlp(x_BC: Tensor, gate_up_NC: Weight, down_CF: Weight) -> Tensor:
+    """Return `split_linear` of `gated_linear`. In float16 a kernel may keep the gated values at another scale."""
+    return split_linear(gated_linear(x_BC, gate_up_NC), down_CF)
 
 
 def split_linear(x_BK: Tensor, weight_NK: Weight) -> Tensor:
@@ -97,7 +103,9 @@ def add_parts_layer_norm(
     return sum_BC, layer_norm(sum_BC, weight_C, bias_C)
 
 
-def add_parts_rms_norm(x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Return sum_BC as by `add_parts` without a bias, and the RMS norm of the rounded sum."""
+def add_parts_rms_norm(
+    x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return sum_BC as by `add_parts` without a bias, and the RMS norm of the rounded sum, in `dtype`."""
     sum_BC = add_parts(x_BC, parts_SBC)
-    return sum_BC, rms_norm(sum_BC, weight_C, epsilon=epsilon)
+    return sum_BC, rms_norm(sum_BC, weight_C, epsilon=epsilon, dtype=dtype)

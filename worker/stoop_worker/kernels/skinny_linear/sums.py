@@ -47,9 +47,12 @@ def add_parts_layer_norm(
     return sum_BC, normed_BC
 
 
-def add_parts_rms_norm(x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
+def add_parts_rms_norm(
+    x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
     """Compute `reference.add_parts_rms_norm`."""
-    sum_BC, normed_BC = (torch.empty_like(x_BC, memory_format=torch.contiguous_format) for _ in range(2))
+    sum_BC = torch.empty_like(x_BC, memory_format=torch.contiguous_format)
+    normed_BC = torch.empty_like(sum_BC, dtype=dtype)
     _launch(_Terms(x_BC, parts_SBC), _Norm(weight_C, None, epsilon), (sum_BC, normed_BC))
     return sum_BC, normed_BC
 
@@ -79,6 +82,7 @@ def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> N
     if count == 0:
         return
     weight_C, bias_C = (None, None) if norm is None else (norm.weight_C, norm.bias_C)
+    most = early.MOST_ROWS if weight_C is None or bias_C is not None else early.MOST_IN_LINE_ROWS
     kernel: Any = _add_parts
     kernel[(count,)](
         x_BC,
@@ -102,7 +106,7 @@ def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> N
         NORM=norm is not None,
         CENTRED=bias_C is not None,
         num_warps=_ONE_ROW_WARPS if count == 1 else _ROW_WARPS,
-        **early.options(x_BC.device, count, plainly=joined),
+        **early.options(x_BC.device, count, plainly=joined, most=most),
     )
 
 
@@ -168,7 +172,7 @@ def _add_parts(
         normed *= 1.0 / tl.sqrt(tl.sum(normed * normed, axis=0) / C + epsilon) * weight
         if CENTRED:
             normed += bias
-        tl.store(normed_ptr + start + column, normed.to(dtype), mask=inside)
+        tl.store(normed_ptr + start + column, normed.to(normed_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -16,10 +16,17 @@ from stoop_worker.kernels.hopper import Unusable
 from stoop_worker.kernels.layer_stack import LayerStack
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rms_norm import rms_norm
-from stoop_worker.kernels.rotate_attend import rotate_attend_groups
+from stoop_worker.kernels.rotate_attend import MOST_GROUP_ROWS, rotate_attend_groups
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.kernels.row_linear import RowNorm, row_linear, takes
-from stoop_worker.kernels.skinny_linear import add_parts, add_parts_rms_norm, gated_linear, linear, split_linear
+from stoop_worker.kernels.skinny_linear import (
+    add_parts,
+    add_parts_rms_norm,
+    gated_mlp,
+    linear,
+    rows_dtype,
+    split_linear,
+)
 from stoop_worker.models.decoder.weights import DecoderWeights
 
 __all__ = ["runs_well", "step"]
@@ -61,15 +68,21 @@ def _one_row(x_1C: Tensor, kv: KVView, places: Places, weights: DecoderWeights) 
 
 
 def _several_rows(x_BC: Tensor, kv: KVView, places: Places, weights: DecoderWeights) -> Tensor:
-    epsilon = weights.epsilon
-    normed_BC = rms_norm(x_BC, weights.blocks[0].norm, epsilon=epsilon)
+    first, epsilon = weights.blocks[0], weights.epsilon
+    dtype = x_BC.dtype
+    if kv.layout.planned is None and len(x_BC) > MOST_GROUP_ROWS:  # otherwise attention returns rows in x's dtype
+        dtype = rows_dtype(x_BC, first.qkv, first.out, first.gate_up, first.down)
+    normed_BC = rms_norm(x_BC, first.norm, epsilon=epsilon, dtype=dtype)
     for layer, block in enumerate(weights.blocks):
-        qkv_BN = linear(normed_BC, block.qkv)
-        attended_BM = rotate_attend_groups(qkv_BN, places, kv.pool[layer], kv.layout, norms=block.head_norms)
-        parts_SBC = split_linear(attended_BM, block.out)
-        x_BC, normed_BC = add_parts_rms_norm(x_BC, parts_SBC, block.mlp_norm, epsilon=epsilon)
-        parts_SBC = split_linear(gated_linear(normed_BC, block.gate_up), block.down)
+        qkv_BN = linear(normed_BC, block.qkv, dtype=x_BC.dtype, in_line=True)
+        attended_BM = rotate_attend_groups(
+            qkv_BN, places, kv.pool[layer], kv.layout, norms=block.head_norms, dtype=dtype
+        )
+        parts_SBC = split_linear(attended_BM, block.out, in_line=True)
+        x_BC, normed_BC = add_parts_rms_norm(x_BC, parts_SBC, block.mlp_norm, epsilon=epsilon, dtype=dtype)
+        parts_SBC = gated_mlp(normed_BC, block.gate_up, block.down)
         if layer + 1 == len(weights.blocks):
             break
-        x_BC, normed_BC = add_parts_rms_norm(x_BC, parts_SBC, weights.blocks[layer + 1].norm, epsilon=epsilon)
+        norm = weights.blocks[layer + 1].norm
+        x_BC, normed_BC = add_parts_rms_norm(x_BC, parts_SBC, norm, epsilon=epsilon, dtype=dtype)
     return add_parts(x_BC, parts_SBC)
