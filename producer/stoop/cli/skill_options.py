@@ -1,4 +1,4 @@
-"""The options that every skill's command takes, written once."""
+"""The options of the commands that run a skill, written once."""
 
 import inspect
 from collections.abc import Callable
@@ -12,16 +12,17 @@ import typer
 from stoop.form_option import form_option
 from stoop_schemas.skill import Settings
 
-__all__ = ["SkillOptions", "with_options"]
+__all__ = ["JobOptions", "SkillOptions", "sampling", "with_options"]
 
 
-def _sampling(help_text: str) -> Any:
+def sampling(help_text: str) -> Any:
+    """Return an option of the panel of sampling settings."""
     return typer.Option(help=help_text, rich_help_panel="Sampling")
 
 
 @dataclass(frozen=True, slots=True)
-class SkillOptions:
-    """Options that run one skill and show its answer."""
+class JobOptions:
+    """Options of every skill: the job's place and model, and how to wait for its answer."""
 
     lane: Annotated[str | None, typer.Option(help="interactive, bulk, or another lane of the workers.")] = None
     model: Annotated[str | None, typer.Option(help="Short name of a model; see `stoop models`.")] = None
@@ -29,31 +30,36 @@ class SkillOptions:
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Print the job's id; `stoop result` gets the answer.")] = (
         False
     )
-
-    stream: Annotated[bool, typer.Option("--stream", help="Show the answer as it is generated.")] = False
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, also for errors.")] = False
-    draw: Annotated[Path | None, typer.Option(help="Write the image with the answer drawn on it.")] = None
-    temperature: Annotated[float | None, _sampling("0 always takes the likeliest token.")] = None
-    top_p: Annotated[float | None, _sampling("Sample from this share of the likeliest tokens.")] = None
-    max_tokens: Annotated[int | None, _sampling("Maximum tokens in the answer.")] = None
-    max_objects: Annotated[int | None, _sampling("Maximum number of boxes or points.")] = None
-    seed: Annotated[int | None, _sampling("The same seed repeats the same answer.")] = None
-
-    top_k: Annotated[int | None, _sampling("Sample from this many of the likeliest tokens.")] = None
-    stop: Annotated[list[str] | None, _sampling("End the answer before this text; may be given again.")] = None
-    presence_penalty: Annotated[float | None, _sampling("Make tokens that the answer has already less likely.")] = None
-    frequency_penalty: Annotated[float | None, _sampling("The same, for each time that it has them.")] = None
-    response_format: Annotated[Any, form_option("Sampling")] = None
-    regex: Annotated[str | None, _sampling("Answer with a text that this regular expression matches.")] = None
-    min_pixels: Annotated[int | None, _sampling("Enlarge smaller images to this many pixels (Qwen3-VL).")] = None
-    max_pixels: Annotated[int | None, _sampling("Shrink larger images to this many pixels (Qwen3-VL).")] = None
-    adapter: Annotated[str | None, typer.Option(help="The id of a LoRA adapter of the worker.")] = None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The sampling settings that were given."""
-        given = {name: getattr(self, name) for name in Settings.__struct_fields__}
+        """The settings that were given, of those that the command has."""
+        given = {name: getattr(self, name, None) for name in Settings.__struct_fields__}
         return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class SkillOptions(JobOptions):
+    """Options that run a skill whose answer is written text or places in an image, and show the answer."""
+
+    stream: Annotated[bool, typer.Option("--stream", help="Show the answer as it is generated.")] = False
+    draw: Annotated[Path | None, typer.Option(help="Write the image with the answer drawn on it.")] = None
+    temperature: Annotated[float | None, sampling("0 always takes the likeliest token.")] = None
+    top_p: Annotated[float | None, sampling("Sample from this share of the likeliest tokens.")] = None
+    max_tokens: Annotated[int | None, sampling("Maximum tokens in the answer.")] = None
+    max_objects: Annotated[int | None, sampling("Maximum number of boxes or points.")] = None
+    seed: Annotated[int | None, sampling("The same seed repeats the same answer.")] = None
+
+    top_k: Annotated[int | None, sampling("Sample from this many of the likeliest tokens.")] = None
+    stop: Annotated[list[str] | None, sampling("End the answer before this text; may be given again.")] = None
+    presence_penalty: Annotated[float | None, sampling("Make tokens that the answer has already less likely.")] = None
+    frequency_penalty: Annotated[float | None, sampling("The same, for each time that it has them.")] = None
+    response_format: Annotated[Any, form_option("Sampling")] = None
+    regex: Annotated[str | None, sampling("Answer with a text that this regular expression matches.")] = None
+    min_pixels: Annotated[int | None, sampling("Enlarge smaller images to this many pixels (Qwen3-VL).")] = None
+    max_pixels: Annotated[int | None, sampling("Shrink larger images to this many pixels (Qwen3-VL).")] = None
+    adapter: Annotated[str | None, typer.Option(help="The id of a LoRA adapter of the worker.")] = None
 
 
 def _default(field: Field[Any]) -> Any:

@@ -10,7 +10,7 @@ import typer
 from stoop.cli import render
 from stoop.cli.exit_codes import exit_on_error
 from stoop.cli.result import await_answer
-from stoop.cli.skill_options import SkillOptions, with_options
+from stoop.cli.skill_options import JobOptions, sampling, with_options
 from stoop.client.blocking import Client
 from stoop.config import ProducerConfig
 from stoop.subtitles import write_transcript
@@ -36,9 +36,10 @@ _Audio = Annotated[str, typer.Argument(help="An audio file, or an s3://, https:/
 
 
 @dataclass(frozen=True, slots=True)
-class _SpeechOptions(SkillOptions):
+class _SpeechOptions(JobOptions):
     """Options that run a skill on a recording and show its transcript."""
 
+    stream: Annotated[bool, typer.Option("--stream", help="Show each segment as soon as it is transcribed.")] = False
     language: Annotated[str | None, typer.Option(help="Code of the spoken language, such as en; else detected.")] = None
     prompt: Annotated[str | None, typer.Option(help="Words that the speech continues, such as names to spell.")] = None
     timestamps: Annotated[Timestamps, typer.Option(help="The times in the transcript.")] = Timestamps.SEGMENT
@@ -47,6 +48,13 @@ class _SpeechOptions(SkillOptions):
         bool, typer.Option("--parallel", help="Work on all windows of a long recording at the same time.")
     ] = False
     format: Annotated[_Format, typer.Option(help="The form of the transcript.")] = _Format.TXT
+    temperature: Annotated[
+        float | None, sampling("Try this temperature alone; by default, higher ones after a doubtful text.")
+    ] = None
+    top_p: Annotated[float | None, sampling("Sample from this share of the likeliest tokens.")] = None
+    top_k: Annotated[int | None, sampling("Sample from this many of the likeliest tokens.")] = None
+    max_tokens: Annotated[int | None, sampling("Maximum tokens in a window of 30 seconds.")] = None
+    seed: Annotated[int | None, sampling("The same seed repeats the same transcript.")] = None
 
 
 @with_options
@@ -84,8 +92,6 @@ def _run(context: typer.Context, options: _SpeechOptions, skill: Skill, audio: s
 
 
 def _check(options: _SpeechOptions) -> None:
-    if options.draw:
-        raise typer.BadParameter("--draw does not go with this command: its answer is text")
     if options.no_wait and options.stream:
         raise typer.BadParameter("--no-wait cannot be combined with --stream")
     if options.stream and (options.json or options.format is not _Format.TXT):

@@ -9,7 +9,7 @@ import typer
 from stoop.cli import render
 from stoop.cli.exit_codes import exit_on_error
 from stoop.cli.result import await_answer
-from stoop.cli.skill_options import SkillOptions, with_options
+from stoop.cli.skill_options import JobOptions, with_options
 from stoop.client.blocking import Client
 from stoop.config import ProducerConfig
 from stoop.errors import ConfigError
@@ -21,7 +21,7 @@ _Truncate = Annotated[bool, typer.Option("--truncate", help="Cut the end of a te
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedOptions(SkillOptions):
+class EmbedOptions(JobOptions):
     """Options that choose the vectors of texts."""
 
     prompt_name: Annotated[str | None, typer.Option(help="One of the model's prompts, such as query.")] = None
@@ -59,7 +59,7 @@ def rerank(
     ] = None,
     truncate: _Truncate = False,
     *,
-    options: SkillOptions,
+    options: JobOptions,
 ) -> None:
     """Score how well documents answer a query.
 
@@ -70,20 +70,18 @@ def rerank(
 
 def _run(
     context: typer.Context,
-    options: SkillOptions,
+    options: JobOptions,
     skill: str,
     field: str,
     texts: list[str] | None,
     fields: dict[str, Any],
 ) -> None:
-    if options.stream or options.draw:
-        raise typer.BadParameter("--stream and --draw do not go with this command: its answer is numbers")
     connect: type[Client] = context.obj or Client
     with exit_on_error(as_json=options.json):
         given = texts or _lines()
         config = ProducerConfig().replace(lane=options.lane, job_model=options.model, timeout_seconds=options.timeout)
         with connect(config) as client:
-            job_id = client.submit(client.prepare(skill, settings=options.settings, **{**fields, field: given}))
+            job_id = client.submit(client.prepare(skill, **{**fields, field: given}))
             if options.no_wait:
                 render.print_submitted(job_id, as_json=options.json)
                 return

@@ -66,7 +66,14 @@ def test_the_options_reach_the_job(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [("--stream", "--format", "srt"), ("--format", "vtt", "--timestamps", "none"), ("--draw", "a.png")]
+    "wrong",
+    [
+        ("--stream", "--format", "srt"),
+        ("--format", "vtt", "--timestamps", "none"),
+        ("--draw", "a.png"),
+        ("--max-objects", "3"),
+        ("--stop", "the end"),
+    ],
 )
 def test_options_that_exclude_each_other_are_reported(terminal: Terminal, wrong: tuple[str, ...]) -> None:
     assert terminal.run("transcribe", AUDIO, *wrong)[0] == 2
