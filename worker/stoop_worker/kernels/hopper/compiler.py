@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["CudaKernel", "TensorMap", "compile_kernel", "has_compiler", "tensor_map"]
+__all__ = ["CudaKernel", "TensorMap", "binary_of", "compile_kernel", "has_compiler", "load_nvrtc", "tensor_map"]
 
 # numbers from cuda.h
 _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -104,7 +104,7 @@ def compile_kernel(source: str, name: str, device: torch.device, *, architecture
     with torch.cuda.device(device):
         torch.cuda.synchronize()  # creates the context that the driver calls need
         module = ctypes.c_void_p()
-        _check(_driver().cuModuleLoadData(ctypes.byref(module), _binary(source, name, architecture)))
+        _check(_driver().cuModuleLoadData(ctypes.byref(module), binary_of(source, name, architecture)))
         return CudaKernel(module, name, shared_bytes)
 
 
@@ -137,7 +137,15 @@ def tensor_map(x: Tensor, box: Sequence[int], *, swizzled: bool) -> TensorMap:
     return TensorMap.from_buffer_copy(ctypes.string_at(aligned, _MAP_BYTES))
 
 
-def _binary(source: str, name: str, architecture: str) -> bytes:
+def load_nvrtc(path: str) -> ctypes.CDLL:
+    """Load NVRTC from a file, or by its name; raises `OSError`."""
+    nvrtc = ctypes.CDLL(path)
+    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+    return nvrtc
+
+
+def binary_of(source: str, name: str, architecture: str) -> bytes:
+    """Compile a source to the machine code of an architecture; raises as `compile_kernel` does."""
     nvrtc = _nvrtc()
     program = ctypes.c_void_p()
     file = f"{name}.cu".encode()
@@ -181,6 +189,4 @@ def _driver() -> ctypes.CDLL:
 @cache
 def _nvrtc() -> ctypes.CDLL:
     assert torch.version.cuda is not None, "only CUDA builds of torch call this"
-    nvrtc = ctypes.CDLL(f"libnvrtc.so.{torch.version.cuda.split('.')[0]}")  # torch has already loaded it
-    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
-    return nvrtc
+    return load_nvrtc(f"libnvrtc.so.{torch.version.cuda.split('.')[0]}")  # torch has already loaded it
