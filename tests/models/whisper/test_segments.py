@@ -3,7 +3,7 @@
 import pytest
 
 from stoop_worker.models.whisper.family import WhisperFamily
-from stoop_worker.models.whisper.segments import Cut, compression_ratio, cut, text_of
+from stoop_worker.models.whisper.segments import Cut, compression_ratio, cut, is_heard, text_of
 
 
 @pytest.fixture
@@ -50,13 +50,14 @@ def test_without_a_pair_the_window_is_one_segment_up_to_its_last_timestamp(
     assert found.advance == 30.0
 
 
-def test_segments_without_words_or_without_length_are_left_out(family: WhisperFamily, words: list[int]) -> None:
+def test_segments_without_words_or_without_length_are_not_heard(family: WhisperFamily, words: list[int]) -> None:
     spaces = family._model.tokenizer.tokenize(" ")
     ids = [at(family, 1), *words, at(family, 1), at(family, 1), *spaces, at(family, 3), at(family, 3), *words]
     found = cut_up(family, ids)
-    assert found.segments == ()
+    assert len(found.segments) == 2 and not any(map(is_heard, found.segments))
     assert found.advance == 3.0
-    assert cut_up(family, []).segments == ()
+    assert not any(map(is_heard, cut_up(family, []).segments))
+    assert is_heard(cut_up(family, [at(family, 1), *words, at(family, 2)]).segments[0])
 
 
 def test_text_has_no_times_and_no_control_tokens(family: WhisperFamily, words: list[int]) -> None:

@@ -43,7 +43,7 @@ def placed(*words: tuple[str, float, float], segment: tuple[float, float] = (0.0
     pieces = [Pieces(text, (number,)) for number, (text, _, _) in enumerate(words)]
     timed = [Word(text, start, end, 1.0) for text, start, end in words]
     whole = Segment(*segment, "".join(text for text, _, _ in words), tuple(range(len(words))))
-    (moved,), found = words_of_segments((whole,), pieces, timed, text_below=100)
+    [(moved, found)] = words_of_segments((whole,), pieces, timed, text_below=100)
     return moved, list(found)
 
 

@@ -9,14 +9,14 @@ from stoop_worker.engine.window import Segment
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.whisper.vocabulary import Vocabulary
 
-__all__ = ["WINDOW_SECONDS", "Cut", "compression_ratio", "cut", "text_of", "uncut"]
+__all__ = ["WINDOW_SECONDS", "Cut", "compression_ratio", "cut", "is_heard", "text_of", "uncut"]
 
 WINDOW_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The segments that have words and a length, and the seconds after which the next window starts.
+    """All segments, also those without words or length, and the seconds after which the next window starts.
 
     `open_ended` is True if the last words may continue in the next window.
     """
@@ -49,6 +49,11 @@ def uncut(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -
     return Cut(_segments([(0.0, WINDOW_SECONDS, tokens)], vocabulary, tokenizer), WINDOW_SECONDS, open_ended=True)
 
 
+def is_heard(segment: Segment) -> bool:
+    """Return True if a segment has words and a length."""
+    return bool(segment.text.strip()) and segment.start != segment.end
+
+
 def text_of(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> str:
     """Return the text of ids, without times."""
     return tokenizer.detokenize([token for token in tokens if token < vocabulary.end])
@@ -67,5 +72,6 @@ def _time(token: int, vocabulary: Vocabulary) -> float:
 def _segments(
     timed: Sequence[tuple[float, float, Sequence[int]]], vocabulary: Vocabulary, tokenizer: Tokenizer
 ) -> tuple[Segment, ...]:
-    found = (Segment(start, end, text_of(tokens, vocabulary, tokenizer), tuple(tokens)) for start, end, tokens in timed)
-    return tuple(segment for segment in found if segment.text.strip() and segment.start != segment.end)
+    return tuple(
+        Segment(start, end, text_of(tokens, vocabulary, tokenizer), tuple(tokens)) for start, end, tokens in timed
+    )

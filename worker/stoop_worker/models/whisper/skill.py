@@ -21,7 +21,7 @@ from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.whisper.alignment import Alignment
 from stoop_worker.models.whisper.prompt import task_ids
 from stoop_worker.models.whisper.rules import NONE, Mode, Rule
-from stoop_worker.models.whisper.segments import compression_ratio, cut, text_of, uncut
+from stoop_worker.models.whisper.segments import compression_ratio, cut, is_heard, text_of, uncut
 from stoop_worker.models.whisper.vocabulary import ENGLISH, Vocabulary
 from stoop_worker.models.whisper.words import split, timed_words, words_of_segments
 
@@ -128,9 +128,14 @@ class TranscribeSkill:
 
     def _window(self) -> Window:
         found = (cut if self._task.timestamps else uncut)(self._tokens, self._ids, self._tokenizer)
-        segments, words = self._words(found.segments) if self._task.words else (found.segments, ())
+        placed = self._placed(found.segments) if self._task.words else [(each, ()) for each in found.segments]
         # what follows the last word may belong to the next window
-        advance = words[-1].end if words and found.open_ended and words[-1].end else found.advance
+        last = next((words[-1].end for _, words in reversed(placed) if words), 0.0)
+        advance = last if last and found.open_ended else found.advance
+        # a word that the alignment gives no time is kept if the model gave its segment one
+        heard = [
+            each for each, drawn in zip(placed, found.segments, strict=True) if is_heard(drawn) or is_heard(each[0])
+        ]
         text = text_of(self._tokens, self._ids, self._tokenizer).strip()
         return Window(
             language=self._language,
@@ -140,18 +145,22 @@ class TranscribeSkill:
             average_logprob=self._logprobs / (len(self._tokens) + 1),
             no_speech=self._no_speech or 0.0,
             compression_ratio=compression_ratio(text),
-            segments=segments,
-            words=words,
+            segments=tuple(segment for segment, _ in heard),
+            words=tuple(word for _, words in heard for word in words),
             advance=advance,
         )
 
-    def _words(self, segments: tuple[Segment, ...]) -> tuple[tuple[Segment, ...], tuple[Word, ...]]:
-        """Return the words of segments, and the segments with their borders moved to fit."""
+    def _placed(self, segments: tuple[Segment, ...]) -> list[tuple[Segment, tuple[Word, ...]]]:
+        """Return each segment, its borders moved to fit its words, with its words.
+
+        The words of segments without a length are placed too: they may lengthen it, and the words around them are
+        found beside them.
+        """
         end = self._ids.end
         text = [token for segment in segments for token in segment.tokens if token < end]
         pieces = split(text, self._language, self._tokenizer)
         if not pieces:
-            return segments, ()
+            return [(segment, ()) for segment in segments]
         spoken = replace(self._task, timestamps=False)
         before = [self._ids.start, *task_ids(self._language, spoken, self._ids)]
         words = timed_words(pieces, self._align(before, text))

@@ -70,8 +70,8 @@ def words_of_segments(
     *,
     text_below: int,
     pause: float = 0.0,
-) -> tuple[tuple[Segment, ...], tuple[Word, ...]]:
-    """Return segments and words with matching borders; ids below `text_below` are text.
+) -> list[tuple[Segment, tuple[Word, ...]]]:
+    """Return each segment with its words, whose borders match; ids below `text_below` are text.
 
     The last word before the window ended `pause` seconds before it.
 
@@ -81,15 +81,15 @@ def words_of_segments(
     usual = _usual_length(words)
     timed = [_Timed(word, len(piece.ids)) for word, piece in zip(_shortened(words, 2 * usual), pieces, strict=True)]
     left = iter(_joined(timed))
-    moved: list[Segment] = []
-    placed: list[Word] = []
+    spoken_until = -pause
+    placed: list[tuple[Segment, tuple[Word, ...]]] = []
     for segment in segments:
         inside = list(_take(left, sum(token < text_below for token in segment.tokens)))
-        inside = _after_pause(inside, moved[-1].end if moved else -pause, usual)
+        inside = _after_pause(inside, spoken_until, usual)
         segment, inside = _agree(segment, inside, usual)
-        moved.append(segment)
-        placed += inside
-    return tuple(map(_rounded, moved)), tuple(map(_rounded, placed))
+        spoken_until = segment.end if inside else spoken_until
+        placed.append((_rounded(segment), tuple(map(_rounded, inside))))
+    return placed
 
 
 def _characters(ids: Sequence[int], tokenizer: Tokenizer) -> Iterator[Pieces]:
