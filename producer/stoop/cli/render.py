@@ -62,23 +62,25 @@ def print_stream(events: Iterable[Event]) -> None:
     An empty line separates the reasoning from the answer.
     """
     out, aside = open_console(), open_console(stderr=True)
-    reasoned = False
+    reasoned = mid_line = False
     for event in events:
         if isinstance(event, DeltaEvent):
             _write(out, f"\n\n{event.text}" if reasoned else event.text)
-            reasoned = False
+            reasoned, mid_line = False, True
         elif isinstance(event, ReasoningEvent):
             _write(out, event.text, "dim")
-            reasoned = True
+            reasoned = mid_line = True
         elif isinstance(event, ObjectEvent):
             _write(out, f"{place_text(event.object)}\n")
         elif isinstance(event, SegmentEvent):
             _write(out, cue(event.segment))
         elif isinstance(event, RestartedEvent):
-            reasoned = False
-            out.print()
+            if mid_line:
+                out.print()
+            reasoned = mid_line = False
             aside.print("(the job runs again: ignore the output above this line)", style="yellow")
-    out.print()
+    if mid_line:
+        out.print()
 
 
 def print_error(error: StoopError, *, exit_code: int, as_json: bool) -> None:

@@ -37,9 +37,11 @@ def test_subtitles_and_json_are_printed_whole(terminal: Terminal) -> None:
 
 def test_segments_are_printed_as_they_come(terminal: Terminal) -> None:
     code, out, _ = terminal.run("translate", AUDIO, "--stream")
-    assert code == 0 and out.splitlines()[:2] == [
+    assert code == 0 and out.split("\n") == [
         "[00:00.000 --> 00:02.000] Part 0.",
         "[00:30.000 --> 00:32.000] Part 1.",
+        "[01:00.000 --> 01:02.000] Part 2.",
+        "",
     ]
 
 
