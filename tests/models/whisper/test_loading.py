@@ -53,6 +53,49 @@ def test_the_only_weights_may_be_a_pickle_without_the_tied_head_or_with_it(tmp_p
     assert loaded.digest != digest  # the sizes of the files are part of it
 
 
+def split_tokenizer(folder: Path, *, times: bool) -> None:
+    """Replace tokenizer.json by the files that older fine-tunes have, with the ids of timestamps or without."""
+    document = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").unlink()
+    model = document["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in model["merges"]))
+    added = {each["content"]: each["id"] for each in document["added_tokens"] if times or each["special"]}
+    (folder / "added_tokens.json").write_text(json.dumps(added))
+
+
+@pytest.mark.parametrize("times", [True, False])
+def test_the_tokenizer_may_be_in_the_older_files(tmp_path: Path, times: bool) -> None:
+    folder = write(tmp_path).folder
+    wanted = load(folder)._model
+    split_tokenizer(folder, times=times)
+    found = load(folder)._model
+    assert found.vocabulary == wanted.vocabulary
+    text = " the cat, #version; naïve 日本 <|en|>"
+    ids = found.tokenizer.tokenize(text)
+    assert ids == wanted.tokenizer.tokenize(text)
+    assert found.tokenizer.detokenize(ids) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("vocab.json", None, "has no tokenizer.json and no vocab.json"),
+        ("merges.txt", None, "has no tokenizer.json and no merges.txt"),
+        ("merges.txt", "#version: 0.2\nno such\n", "do not fit each other"),
+        ("added_tokens.json", '{"<|endoftext|>": 9000}', "after a gap"),
+        ("added_tokens.json", "[1]", "must map spellings to ids"),
+        ("vocab.json", "{", "cannot read"),
+    ],
+)
+def test_older_files_that_do_not_fit_are_refused(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    folder = write(tmp_path).folder
+    split_tokenizer(folder, times=True)
+    (folder / name).unlink() if content is None else (folder / name).write_text(content)
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -13,6 +13,7 @@ from stoop_worker.models.loading.download import Source
 from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.whisper.config import Generation, WhisperConfig, read_generation, read_whisper_config
+from stoop_worker.models.whisper.tokenizer_files import read_tokenizer
 from stoop_worker.models.whisper.vocabulary import Vocabulary
 from stoop_worker.models.whisper.weights import WhisperWeights, check_shapes, present_name
 
@@ -48,7 +49,7 @@ def load_whisper(found: Source, options: LoadOptions) -> Whisper:
     document = found.document()
     config = read_whisper_config(document)
     generation = read_generation(_generation(found), config)
-    tokenizer = Tokenizer.read(found.folder / "tokenizer.json")
+    tokenizer = read_tokenizer(found.folder)
     if tokenizer.size > config.vocab_size:
         raise CheckpointError(
             f"tokenizer.json has {tokenizer.size} ids, the model {config.vocab_size}: it is another model's"
