@@ -176,7 +176,7 @@ def test_the_commands_of_the_readme_ask_about_one_image(
 def test_the_commands_of_the_readme_work_on_a_bucket(
     environment: dict[str, str], pictures: list[Picture], tmp_path: Path
 ) -> None:
-    command = ["bash", "-uc", shell("stoop bulk")]  # without -e: the broken image also sets the exit code
+    command = ["bash", "-uc", shell("stoop bulk s3:")]  # without -e: the broken image also sets the exit code
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "image_undecodable" in done.stdout + done.stderr
