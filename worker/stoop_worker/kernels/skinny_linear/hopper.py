@@ -110,11 +110,6 @@ def _shape_of(weight_NC: Weight, most_parts: int, device: torch.device) -> Shape
     return Shape(tiles, split, parts)
 
 
-def _split_of(weight_NK: Weight, tiles: int) -> int:
-    """Return how many warpgroups share a tile: several if they convert its values, and then as many as fit."""
-    return 1 if isinstance(weight_NK, Tensor) else _MOST_WARPGROUPS // tiles
-
-
 def _launch(
     x_BK: Tensor, weight_NK: Weight, y: Tensor, shape: Shape, *, gated: bool = False, factor: float = 1.0
 ) -> None:
