@@ -1,6 +1,8 @@
 """Work on the device captured as CUDA graphs: one launch in place of hundreds."""
 
-from collections.abc import Callable, Hashable
+import gc
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +43,7 @@ class Graphs:
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         # other threads may copy weights meanwhile: an adapter can arrive while a graph is captured
-        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+        with _no_collection(), torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
             values = work()
         self._captured[key] = _Captured(graph, values)
 
@@ -50,3 +52,15 @@ class Graphs:
         captured = self._captured[key]
         captured.graph.replay()
         return captured.values
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from freeing the graphs of a closed engine, which would spoil a capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
