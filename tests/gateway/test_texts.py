@@ -189,10 +189,41 @@ async def test_a_model_without_the_skill_and_too_many_texts_are_refused(
     async with asyncio.timeout(SECONDS), http_client(texts[0]) as http:
         for model, given, code in (
             ("ranker", "hello", "model_not_found"),
-            ("embedder", ["a"] * 257, "invalid_value"),
+            ("embedder", ["a"] * 2_049, "invalid_value"),
             ("embedder", [[87]], "unsupported_value"),
         ):
             error = (await http.post("/v1/embeddings", json={"model": model, "input": given})).json()["error"]
             assert error["code"] == code
-            if len(given) == 257:
-                assert "257 texts" in error["message"] and "chunk_size=256" in error["message"]
+            if len(given) == 2_049:
+                assert "2049 texts" in error["message"] and "2048" in error["message"]
+        many = {"model": "embedder", "input": ["a"] * 257}
+        later = await http.post("/v1/embeddings", json=many, headers={"prefer": "respond-async"})
+        assert (later.status_code, later.json()["error"]["code"]) == (400, "unsupported_value")
+
+
+async def test_more_texts_than_a_job_takes_are_answered_in_order(texts: tuple[GatewayProcess, ProducerConfig]) -> None:
+    given = [f"{TEXTS[number % 3]} {number}" for number in range(600)]
+    async with asyncio.timeout(SECONDS), http_client(texts[0]) as http:
+        body = {"model": "embedder", "input": given}
+        answer = await http.post("/v1/embeddings", json=body, headers={"idempotency-key": "many"})
+        again = await http.post("/v1/embeddings", json=body, headers={"idempotency-key": "many"})
+        found = answer.json()
+        assert again.json() == found and again.headers["x-stoop-job-id"] == answer.headers["x-stoop-job-id"]
+        assert len(answer.headers["x-stoop-job-id"].split(", ")) == 3
+        assert [each["index"] for each in found["data"]] == list(range(600))
+        for number in (0, 255, 256, 599):
+            alone = (await http.post("/v1/embeddings", json={**body, "input": given[number]})).json()
+            assert found["data"][number]["embedding"] == pytest.approx(alone["data"][0]["embedding"], abs=1e-5)
+
+        ranked = {"model": "ranker", "query": "cat", "documents": given[:300]}
+        results = (await http.post("/v1/rerank", json=ranked)).json()["results"]
+        assert sorted(each["index"] for each in results) == list(range(300))
+        scores = [each["relevance_score"] for each in results]
+        assert scores == sorted(scores, reverse=True)
+
+
+async def test_one_bad_text_refuses_a_request_of_several_jobs(texts: tuple[GatewayProcess, ProducerConfig]) -> None:
+    async with asyncio.timeout(SECONDS), http_client(texts[0]) as http:
+        given = ["a"] * 300 + ["long " * 2_000]
+        answer = await http.post("/v1/embeddings", json={"model": "embedder", "input": given})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")

@@ -1,6 +1,7 @@
 """A plain answer: submit the job, wait for its result while the caller waits, and write it."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,11 +10,12 @@ from starlette.responses import Response
 
 from stoop.gateway.admitted import AdmittedCall
 from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
 from stoop.gateway.submission import accepted, note_job, submit
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 
-__all__ = ["answer_job", "json_response", "result_of"]
+__all__ = ["answer_job", "answer_jobs", "json_response", "result_of"]
 
 
 async def answer_job(call: Call, job: Job, write: Callable[[Result], Any]) -> Response:
@@ -23,15 +25,26 @@ async def answer_job(call: Call, job: Job, write: Callable[[Result], Any]) -> Re
     return json_response(call, write(await result_of(call, job)))
 
 
+async def answer_jobs(call: Call, jobs: Sequence[Job], write: Callable[[Sequence[Result]], Any]) -> Response:
+    """Do the same for an answer that takes several jobs. If one fails, the others are cancelled."""
+    if len(jobs) == 1:
+        return await answer_job(call, jobs[0], lambda result: write([result]))
+    if call.wants_no_wait:
+        message = f"this request takes {len(jobs)} jobs: send less at once, or leave `Prefer: respond-async` out"
+        raise ApiError(400, "unsupported_value", message)
+    results = await call.unless_left(_results_of(call, jobs))
+    call.headers["x-stoop-job-id"] = ", ".join(result.id for result in results)
+    for result in results:
+        call.spent(result)
+    return json_response(call, write(results))
+
+
 async def result_of(call: AdmittedCall, job: Job) -> Result:
     """Submit the job and wait for its result. The job is cancelled if the caller leaves and cannot ask for it again.
 
     Raises `StoopError` or `ApiError`.
     """
-    waiting = call.gateway.client.submit_and_wait(
-        job, cancel_on_exit=not call.keeps_job, on_submitted=partial(note_job, call, job)
-    )
-    result = await call.unless_left(waiting)
+    result = await call.unless_left(_wait(call, job))
     call.spent(result)
     return result
 
@@ -39,3 +52,18 @@ async def result_of(call: AdmittedCall, job: Job) -> Result:
 def json_response(call: Call, value: Any, status: int = 200) -> Response:
     """Return the value as JSON, with the call's headers."""
     return Response(msgspec.json.encode(value), status, call.headers, media_type="application/json")
+
+
+async def _results_of(call: AdmittedCall, jobs: Sequence[Job]) -> list[Result]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(_wait(call, job)) for job in jobs]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [wait.result() for wait in waits]
+
+
+def _wait(call: AdmittedCall, job: Job) -> Coroutine[Any, Any, Result]:
+    return call.gateway.client.submit_and_wait(
+        job, cancel_on_exit=not call.keeps_job, on_submitted=partial(note_job, call, job)
+    )

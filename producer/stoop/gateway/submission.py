@@ -20,9 +20,13 @@ from stoop_schemas.names import model_lane
 __all__ = ["accepted", "job_of", "note_job", "prepare", "submit"]
 
 
-async def prepare(call: AdmittedCall, ask: Ask) -> Job:
-    """Return the checked job, its image uploaded. Raises `StoopError` or `ApiError`."""
-    headers = {"idempotency_key": call.idempotency_key, "traceparent": call.traceparent}
+async def prepare(call: AdmittedCall, ask: Ask, part: int = 0) -> Job:
+    """Return the checked job, its image uploaded. Raises `StoopError` or `ApiError`.
+
+    A request that takes several jobs numbers them by `part`, so that each has its own idempotency key.
+    """
+    key = call.idempotency_key
+    headers = {"idempotency_key": f"{key}#{part}" if key and part else key, "traceparent": call.traceparent}
     return await job_of(call.gateway, call.key, ask, id=new_job_id(call.key.tenant), **headers)
 
 

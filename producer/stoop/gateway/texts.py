@@ -1,21 +1,23 @@
 """Vectors and scores of texts: OpenAI's embeddings, rerank in Cohere's form, and llama.cpp's embeddings."""
 
 import math
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from starlette.responses import Response
 
 from stoop.client.vectors import read_vector
-from stoop.gateway.answer import answer_job
+from stoop.gateway.answer import answer_jobs
 from stoop.gateway.ask import Ask
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.submission import prepare
+from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 from stoop_schemas.skill import Skill, VectorKind
-from stoop_schemas.texts import TEXTS_LIMIT
+from stoop_schemas.texts import TEXTS_LENGTH_LIMIT, TEXTS_LIMIT
 
 __all__ = [
     "EmbeddingsRequest",
@@ -28,6 +30,9 @@ __all__ = [
     "embed_llama",
     "rerank",
 ]
+
+_MOST_TEXTS: Final = 2_048
+"""Most texts of a request, as OpenAI's server takes them. A job takes fewer."""
 
 
 class EmbeddingsRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,29 +108,29 @@ async def embed(call: Call) -> Response:
         )
         raise ApiError(400, "unsupported_value", message, param="input")
     fields = {"dimensions": body.dimensions, "kinds": body.kinds, "prompt_name": body.prompt_name}
-    ask = await _embed_ask(call, body.model, texts, "input", **fields, truncate=bool(body.truncate))
+    jobs = await _embed_jobs(call, body.model, texts, "input", **fields, truncate=bool(body.truncate))
 
-    def write(result: Result) -> EmbeddingsResponse:
-        found = _kinds_of(result, packed=body.encoding_format == "base64")
+    def write(results: Sequence[Result]) -> EmbeddingsResponse:
+        found = [each for result in results for each in _kinds_of(result, packed=body.encoding_format == "base64")]
         data = [{"object": "embedding", "index": index, **each} for index, each in enumerate(found)]
-        count = result.metrics.input_tokens
+        count = _tokens_of(results)
         usage = {"prompt_tokens": count, "total_tokens": count}
         return EmbeddingsResponse(object="list", data=data, model=body.model, usage=usage)
 
-    return await answer_job(call, await prepare(call, ask), write)
+    return await answer_jobs(call, jobs, write)
 
 
 async def embed_llama(call: Call) -> Response:
     """Answer llama.cpp's `POST /embedding` and `POST /embeddings`."""
     body = await read_json(call, LlamaEmbeddingRequest)
     texts = [body.content] if isinstance(body.content, str) else body.content
-    ask = await _embed_ask(call, body.model, texts, "content")
+    jobs = await _embed_jobs(call, body.model, texts, "content")
 
-    def write(result: Result) -> list[LlamaEmbedding]:
-        vectors = map(read_vector, _vectors_of(result))
+    def write(results: Sequence[Result]) -> list[LlamaEmbedding]:
+        vectors = (read_vector(vector) for result in results for vector in _vectors_of(result))
         return [LlamaEmbedding(index=index, embedding=[vector]) for index, vector in enumerate(vectors)]
 
-    return await answer_job(call, await prepare(call, ask), write)
+    return await answer_jobs(call, jobs, write)
 
 
 async def rerank(call: Call) -> Response:
@@ -137,35 +142,59 @@ async def rerank(call: Call) -> Response:
         raise ApiError(400, "invalid_value", "a document is a text, or an object with a text", param="documents")
     _check_texts(texts, "documents")
     await call.gateway.models.check(body.model, Skill.RERANK, "reranking")
-    fields = {"query": body.query, "documents": texts, "truncate": True}
-    job = await prepare(call, Ask(Skill.RERANK.value, model=body.model, fields=fields))
+    fields = {"query": body.query, "truncate": True}
+    # the query is part of every job
+    asked = [{**fields, "documents": part} for part in _parts(texts)]
+    jobs = await _prepare_all(call, [Ask(Skill.RERANK.value, model=body.model, fields=each) for each in asked])
 
-    def write(result: Result) -> RerankResponse:
-        scores = result.output.scores if result.output else None
-        ranked = sorted(enumerate(scores or ()), key=lambda scored: -scored[1])[: body.top_n]
-        usage = {"total_tokens": result.metrics.input_tokens}
-        results = [
+    def write(results: Sequence[Result]) -> RerankResponse:
+        scores = [score for result in results for score in (result.output and result.output.scores) or ()]
+        ranked = sorted(enumerate(scores), key=lambda scored: -scored[1])[: body.top_n]
+        usage = {"total_tokens": _tokens_of(results)}
+        best = [
             {"index": index, "relevance_score": _share(score)}
             | ({"document": {"text": texts[index]}} if body.return_documents else {})
             for index, score in ranked
         ]
-        return RerankResponse(id=result.id, model=body.model, results=results, usage=usage, meta={})
+        return RerankResponse(id=results[0].id, model=body.model, results=best, usage=usage, meta={})
 
-    return await answer_job(call, job, write)
+    return await answer_jobs(call, jobs, write)
 
 
-async def _embed_ask(call: Call, model: str | None, texts: list[str], param: str, **fields: Any) -> Ask:
+async def _embed_jobs(call: Call, model: str | None, texts: list[str], param: str, **fields: Any) -> list[Job]:
     _check_texts(texts, param)
     await call.gateway.models.check(model, Skill.EMBED, "embeddings")
-    return Ask(Skill.EMBED.value, model=model, fields={"input": texts, **fields})
+    asked = [{"input": part, **fields} for part in _parts(texts)]
+    return await _prepare_all(call, [Ask(Skill.EMBED.value, model=model, fields=each) for each in asked])
+
+
+async def _prepare_all(call: Call, asks: list[Ask]) -> list[Job]:
+    return [await prepare(call, ask, part) for part, ask in enumerate(asks)]
 
 
 def _check_texts(texts: list[str], param: str) -> None:
-    if len(texts) > TEXTS_LIMIT:
-        message = f"{param} has {len(texts)} texts: send at most {TEXTS_LIMIT}; in LangChain, chunk_size={TEXTS_LIMIT}"
+    if len(texts) > _MOST_TEXTS:
+        message = f"{param} has {len(texts)} texts: send at most {_MOST_TEXTS} at once"
         raise ApiError(400, "invalid_value", message, param=param)
     if not all(texts) or not texts:
-        raise ApiError(400, "invalid_value", f"{param} must be 1 to {TEXTS_LIMIT} texts, none empty", param=param)
+        raise ApiError(400, "invalid_value", f"{param} must be 1 to {_MOST_TEXTS} texts, none empty", param=param)
+
+
+def _parts(texts: list[str]) -> Iterator[list[str]]:
+    """Yield the texts in parts that each fit into a job, unless a text alone does not."""
+    part: list[str] = []
+    length = 0
+    for text in texts:
+        if part and (len(part) == TEXTS_LIMIT or length + len(text) > TEXTS_LENGTH_LIMIT):
+            yield part
+            part, length = [], 0
+        part.append(text)
+        length += len(text)
+    yield part
+
+
+def _tokens_of(results: Sequence[Result]) -> int:
+    return sum(result.metrics.input_tokens for result in results)
 
 
 def _vectors_of(result: Result) -> list[str]:
