@@ -1,6 +1,7 @@
 """The engine of the benchmarks of the front: answers with the checksum of its image's bytes.
 
-It answers at once or at a steady rate: the variable FRONT_ENGINE_RATE has the answers a second, or 0.
+It answers at once or at a steady rate: the variable FRONT_ENGINE_RATE has the answers a second, or 0. At a steady rate it
+gives as many answers at a time as FRONT_ENGINE_TOGETHER says, as an engine does whose step encodes several images.
 """
 
 import os
@@ -31,11 +32,12 @@ class Checksums(InstantEngine):
 
 
 class SteadyChecksums(Checksums):
-    """Answers at `rate` requests a second, in their order of arrival."""
+    """Answers at `rate` requests a second, in their order of arrival, at most `together` at a time."""
 
-    def __init__(self, deliver: Deliver, rate: float) -> None:
+    def __init__(self, deliver: Deliver, rate: float, together: int) -> None:
         super().__init__(deliver)
         self._rate = rate
+        self._together = together
         self._waiting: SimpleQueue[Request] = SimpleQueue()
 
     def start(self) -> None:
@@ -47,15 +49,19 @@ class SteadyChecksums(Checksums):
     def _answer_all(self) -> None:
         due = 0.0
         while self.alive:
-            request = self._waiting.get()
-            due = max(due + 1 / self._rate, time.perf_counter())
+            step = [self._waiting.get()]
+            while len(step) < self._together and not self._waiting.empty():
+                step.append(self._waiting.get())
+            due = max(due + len(step) / self._rate, time.perf_counter())
             time.sleep(max(0.0, due - time.perf_counter()))
-            super().submit(request)
+            self.progress += 1
+            self._deliver([output for request in step for output in self.outputs(request)])
 
 
 def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[Checksums, Ready]:
     rate = float(os.environ.get("FRONT_ENGINE_RATE", "0"))
-    engine = SteadyChecksums(deliver, rate) if rate else Checksums(deliver)
+    together = int(os.environ.get("FRONT_ENGINE_TOGETHER", "1"))
+    engine = SteadyChecksums(deliver, rate, together) if rate else Checksums(deliver)
     return engine, Ready(settings.model, "checksums", None, device="cuda")  # whole images, as for a GPU
 
 

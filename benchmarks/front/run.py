@@ -2,7 +2,7 @@
 
     python -m benchmarks.front.run --concurrency 64 --jobs 2000
     python -m benchmarks.front.run --concurrency 64 --jobs 1000 --rate 64
-    python -m benchmarks.front.run --concurrency 64 --jobs 1000 --rate 64 --jpegs-on-gpu
+    python -m benchmarks.front.run --concurrency 64 --jobs 1000 --rate 64 --jpegs-on-gpu --together 3
     python -m benchmarks.front.run --concurrency 32 --jobs 150 --count 8 --megapixels 12
 
 Uses a real Redis, a real S3 server and the front of a real worker. In place of the engine, a process answers
@@ -67,6 +67,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         "kind": "front",
         "machine": machine("cpu"),
         "concurrency": arguments.concurrency,
+        "together": arguments.together,
         "jpegs_on_gpu": arguments.jpegs_on_gpu,
         **found,
     }
@@ -80,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--rate", type=float, default=0.0, help="answers of the engine a second; 0: it answers at once")
+    parser.add_argument("--together", type=int, default=1, help="answers of the engine at a time, with --rate")
     parser.add_argument("--jpegs-on-gpu", action="store_true", help="pass JPEGs on as they are")
     parser.add_argument("--count", type=int, default=100, help="different photos")
     parser.add_argument("--megapixels", type=float, help="of each photo; by default 850 x 600 pixels")
@@ -109,7 +111,11 @@ def _checksum_undecoded(jpeg: bytes) -> str:
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, str]:
-    return {"FRONT_ENGINE_RATE": str(arguments.rate), "STOOP_JPEGS_ON_GPU": str(arguments.jpegs_on_gpu).lower()}
+    return {
+        "FRONT_ENGINE_RATE": str(arguments.rate),
+        "FRONT_ENGINE_TOGETHER": str(arguments.together),
+        "STOOP_JPEGS_ON_GPU": str(arguments.jpegs_on_gpu).lower(),
+    }
 
 
 @contextlib.contextmanager
