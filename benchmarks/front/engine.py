@@ -1,7 +1,7 @@
 """The engine of the benchmarks of the front: answers with the checksum of its image's bytes.
 
-It answers at once or at a steady rate: the variable FRONT_ENGINE_RATE has the answers a second, or 0. At a steady rate it
-gives as many answers at a time as FRONT_ENGINE_TOGETHER says, as an engine does whose step encodes several images.
+It answers at once or at a steady rate: the variable FRONT_ENGINE_RATE has the answers a second, or 0. At a steady rate
+it gives as many answers at a time as FRONT_ENGINE_TOGETHER says, as an engine does whose step encodes several images.
 """
 
 import os
