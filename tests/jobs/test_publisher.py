@@ -164,3 +164,34 @@ async def test_an_ending_job_does_not_flush_the_events_of_others(broker: Recordi
     assert await asyncio.wait_for(publisher.settle(ends, outcomes.Completed(), DONE), 10)
     assert len(broker.events("b")) == 1
     running.cancel()
+
+
+async def test_events_do_not_wait_because_a_job_has_just_ended(broker: RecordingBroker) -> None:
+    publisher = Publisher(broker, Identity(worker="w1", model="m1"), interval=60)
+    running = asyncio.create_task(publisher.run())
+    cancelled, begins = delivery("a", verdict=outcomes.Cancelled()), delivery("b")
+    publisher.begin(cancelled)
+    ended = Result(id="a", status=State.CANCELLED, skill=Skill.CAPTION)
+    assert await asyncio.wait_for(publisher.settle(cancelled, outcomes.Cancelled(), ended), 10)
+    publisher.begin(begins)
+    async with asyncio.timeout(10):
+        while not broker.events("b"):
+            await asyncio.sleep(0)
+    running.cancel()
+
+
+async def test_events_that_came_too_soon_are_written_when_the_interval_is_over(broker: RecordingBroker) -> None:
+    publisher = Publisher(broker, Identity(worker="w1", model="m1"), interval=0.05)
+    running = asyncio.create_task(publisher.run())
+    job = delivery("a")
+    publisher.begin(job)
+    while not broker.events("a"):
+        await asyncio.sleep(0)
+    add_texts(publisher, job, "one ", "two")
+    async with asyncio.timeout(10):
+        while len(broker.events("a")) < 2:
+            await asyncio.sleep(0)
+    last = unpack_event(broker.events("a")[-1])
+    assert isinstance(last, DeltaEvent)
+    assert last.text == "one two"
+    running.cancel()

@@ -32,6 +32,7 @@ class Identity:
 
 
 _ENDINGS_SECONDS = 0.002  # the time in which endings gather while many jobs end
+_LONG_AGO = float("-inf")
 
 
 @dataclass(slots=True)
@@ -55,9 +56,10 @@ class _Ending:
 class Publisher:
     """Numbers the events of each delivery, merges deltas that wait together, and settles.
 
-    One flush writes everything gathered since the last: events first, then endings. Events gather for `interval`
-    seconds; endings and the last events before them gather only for a moment, because a caller waits for them, and not
-    at all if the last flush had a single one.
+    A flush writes events first, then endings. Events are written at most once per `interval` seconds; those that come
+    later than that after the last ones are written at once. Endings and the last events before them gather only for a
+    moment, because a caller waits for them, and only if the flush just before had several. Nothing wakes the event loop
+    while there is nothing to write.
     """
 
     def __init__(self, broker: Broker, identity: Identity, *, interval: float = 0.02) -> None:
@@ -66,8 +68,10 @@ class Publisher:
         self._interval = interval
         self._tracks: dict[DeliveryKey, _Track] = {}
         self._endings: list[_Ending] = []
-        self._has_work = asyncio.Event()
-        self._has_endings = asyncio.Event()
+        self._has_work = asyncio.Event()  # endings, or events that may be written now
+        self._events_due = _LONG_AGO  # when events may be written again, by the loop's clock
+        self._writes_events = False  # True if the next flush writes events
+        self._timer: asyncio.TimerHandle | None = None  # set while events wait until they are due
 
     def begin(self, delivery: Delivery) -> None:
         """Start publishing for a delivery; if it will run, add `started`, or `restarted` if it has events already."""
@@ -88,7 +92,12 @@ class Publisher:
         else:
             track.unsent.append(event)
             track.next_seq += 1
-        self._has_work.set()
+        if self._timer is None and not self._writes_events:
+            loop = asyncio.get_running_loop()
+            if loop.time() < self._events_due:
+                self._timer = loop.call_at(self._events_due, self._write_events)
+            else:
+                self._write_events()
 
     async def settle(
         self, delivery: Delivery, outcome: outcomes.Outcome, result: Result | None = None, *, celery_ending: bytes = b""
@@ -101,30 +110,25 @@ class Publisher:
         track = self._tracks.pop(delivery.key)
         self._endings.append(_Ending(track, outcome, result, celery_ending, settled))
         self._has_work.set()
-        self._has_endings.set()
         return await settled
 
     async def run(self) -> None:
         """Flush for ever: events at most once per interval, and endings as soon as there are any."""
-        now, many = asyncio.get_running_loop().time, False
+        now, several, flushed = asyncio.get_running_loop().time, False, _LONG_AGO
         while True:
             await self._has_work.wait()
+            if several and self._endings and now() < flushed + self._interval:
+                await asyncio.sleep(_ENDINGS_SECONDS)
             self._has_work.clear()
-            self._has_endings.clear()
-            await self._flush(self._tracks.values())
-            due = now() + self._interval
-            while await self._endings_come_before(due):
-                # those of one step of the engine come in the same turn of the loop
-                await asyncio.sleep(_ENDINGS_SECONDS if many else 0)
-                self._has_endings.clear()
-                many = await self._flush(()) > 1
+            running: Iterable[_Track] = ()
+            if self._writes_events:
+                self._writes_events, self._events_due = False, now() + self._interval
+                running = self._tracks.values()
+            several, flushed = await self._flush(running) > 1, now()
 
-    async def _endings_come_before(self, due: float) -> bool:
-        try:
-            async with asyncio.timeout_at(due):
-                return await self._has_endings.wait()
-        except TimeoutError:
-            return False
+    def _write_events(self) -> None:
+        self._timer, self._writes_events = None, True
+        self._has_work.set()
 
     async def _flush(self, running: Iterable[_Track]) -> int:
         """Write the events of these tracks and all endings; return the number of endings."""
