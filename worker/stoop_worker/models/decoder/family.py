@@ -55,18 +55,15 @@ def check_request(request: Request) -> None:
 class DecoderFamily:
     """A loaded decoder, for one engine and contexts of up to `max_context`.
 
-    `fused` decodes in fewer launches; it is on by default where the kernels for it run. `single_launch` decodes one
-    sequence with all layers in one launch on Hopper, if `fused`; it is faster, and off until an engine has run it.
+    `fused` decodes in fewer launches; it is on by default where the kernels for it run.
     """
 
-    def __init__(
-        self, model: Decoder, *, max_context: int = 32_768, fused: bool | None = None, single_launch: bool = False
-    ) -> None:
+    def __init__(self, model: Decoder, *, max_context: int = 32_768, fused: bool | None = None) -> None:
         config = model.config
         runs_well = decode_text.runs_well(model.device, model.dtype, config.head_dim)
         self._fused = runs_well if fused is None else fused
         self._model = model
-        self._stack = stack_of(model.weights.blocks, model.weights.epsilon) if self._fused and single_launch else None
+        self._stack = stack_of(model.weights.blocks, model.weights.epsilon) if self._fused else None
         context = min(config.max_context, max_context)
         self._rotations_SF2 = rotations(
             frequencies(config.head_dim, config.theta, config.scaling), context, model.device, dtype=model.dtype
