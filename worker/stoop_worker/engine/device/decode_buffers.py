@@ -6,19 +6,19 @@ B rows, P pages of the longest context, W columns of values.
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from stoop_worker.engine.device.batch import RowLimits
 from stoop_worker.engine.device.decode_rows import DecodeRows, LaidRows
 from stoop_worker.engine.device.heads import SAMPLING_ROWS
+from stoop_worker.engine.device.mask_table import MaskTable
 from stoop_worker.engine.device.static_buffers import HostArrays, StaticBuffers
 from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.scheduler import Chunk
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.spec import Spec
-from stoop_worker.engine.tensors import FedRows, HeadReads, MaskRows, SamplingRows
+from stoop_worker.engine.tensors import FedRows, HeadReads, SamplingRows
 from stoop_worker.kernels.paged_attention import PagedLayout, PlannedBatch
 
 __all__ = ["DecodeBuffers", "DecodeKind", "StaticDecode"]
@@ -68,7 +68,7 @@ class DecodeBuffers:
         self._capacity = capacity
         self._limits = limits
         self._device = device
-        self._masks: StaticBuffers | None = None
+        self._masks: MaskTable | None = None
         self._page_size = page_size
         self._buffers = StaticBuffers(
             {
@@ -130,26 +130,18 @@ class DecodeBuffers:
         )
 
     def fill_masks(self, constraints: Several[Constraint], rows: Several[int]) -> None:
-        """Compute the masks of some rows and start the copy; the other rows have none."""
-        masks = self._mask_buffers()
-        host = masks.on_host()
-        host["rows"][:] = -1
-        host["rows"][list(rows)] = np.arange(len(rows))
-        self._limits.masks.fill(constraints, host["masks"])
-        masks.send(of_last=len(rows) * host["masks"].shape[1])
+        """Give some rows their masks; the other rows have none."""
+        self._mask_table().fill(constraints, rows)
 
-    def _mask_buffers(self) -> StaticBuffers:
-        """Return the buffers of masks; most workers never need them."""
+    def _mask_table(self) -> MaskTable:
+        """Return the table of masks; most workers never need it."""
         if self._masks is None:
-            words = -(-self._limits.vocabulary // 32)
-            kinds = {"rows": ((self._capacity,), torch.int32), "masks": ((self._capacity, words), torch.int32)}
-            self._masks = StaticBuffers(kinds, self._device)
+            self._masks = MaskTable(self._capacity, self._limits, self._device)
         return self._masks
 
     def _sampling(self, rows: int, kind: DecodeKind) -> SamplingRows:
         arrays = self._buffers.on_device
         temperatures_B, top_ps_B, uniforms_B, presences_B, frequencies_B = arrays["sampling"][:, :rows].unbind(0)
-        masks = self._mask_buffers().on_device if kind.masked else None
         seats_B = arrays["seats"][:rows]
         return SamplingRows(
             temperatures_B,
@@ -157,6 +149,6 @@ class DecodeBuffers:
             uniforms_B,
             arrays["suppressed"][:rows],
             arrays["top_ks"][:rows] if kind.top_k else None,
-            None if masks is None else MaskRows(masks["masks"], masks["rows"][:rows]),
+            self._mask_table().on_device(rows) if kind.masked else None,
             self._limits.counts.rows(seats_B, presences_B, frequencies_B) if kind.penalised else None,
         )

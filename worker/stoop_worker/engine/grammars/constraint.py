@@ -3,16 +3,40 @@
 from llguidance import LLMatcher
 
 from stoop_worker.engine.grammars.limits import reason_of
+from stoop_worker.engine.grammars.states import Place, State
 from stoop_worker.engine.request import Output, Refusal, Refused
 
 __all__ = ["Constraint", "ends_text"]
 
 
 class Constraint:
-    """Follows the tokens of one text; `matcher` computes the ids that may come next."""
+    """Follows the tokens of one text; `matcher` computes the ids that may come next.
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    Matchers of one grammar with the same `lane` wait for each other, so one thread should take them one after another.
+    """
+
+    def __init__(self, matcher: LLMatcher, lane: int = 0, place: Place | None = None) -> None:
         self.matcher = matcher
+        self.lane = lane
+        self._place = place
+
+    @property
+    def state(self) -> State | None:
+        """The state of the text; texts of one grammar in the same state may go on with the same ids."""
+        return None if self._place is None else self._place.state
+
+    @property
+    def is_general(self) -> bool:
+        """True if the ids that may come next follow from `state` alone.
+
+        Where the next characters are certain, llguidance chooses the tokens for them by the last token too.
+        """
+        return self.state is not None and (self.state[1] == 0 or not self.matcher.compute_ff_bytes())
+
+    @property
+    def is_broken(self) -> bool:
+        """True if a bound on the grammar's work was reached, or a token was not allowed."""
+        return self.matcher.is_error()
 
     def take(self, token: int) -> bool:
         """Follow the next token; return whether another can follow.
@@ -20,6 +44,8 @@ class Constraint:
         No token can if the text is complete, if a bound on the grammar's work is reached, or if the grammar does not
         allow the token.
         """
+        if self._place is not None:
+            self._place.take(token)
         return self.matcher.consume_token(token) and not self.matcher.is_stopped()
 
     def ending(self, finished: Output) -> Output:

@@ -1,6 +1,6 @@
 """Compiles grammars for the tokens of one model, and keeps those used last."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import LifoQueue
@@ -10,8 +10,10 @@ from typing import Final, TypeVar
 from llguidance import LLMatcher, LLTokenizer
 
 from stoop_worker.engine.grammars.constraint import Constraint
+from stoop_worker.engine.grammars.free_strings import free_strings
 from stoop_worker.engine.grammars.json_tokens import without_other_tokens
 from stoop_worker.engine.grammars.limits import MOST_CHARACTERS, limits, reason_of
+from stoop_worker.engine.grammars.states import Place, States, Widths
 from stoop_worker.engine.grammars.trial import Trial, TrialUnavailable
 from stoop_worker.engine.request import Grammar, RequestInvalid
 
@@ -21,6 +23,7 @@ COMPILERS: Final = 2
 """The number of new grammars that compile at once."""
 
 _KEPT: Final = 64
+_LANES: Final = 4
 _WHITESPACE: Final = r"[ \t]?|\n[ \t]{0,32}"
 """The longest space between two parts of JSON: models left free are known to write spaces until their limit."""
 
@@ -32,6 +35,20 @@ _PIECES: Final = (
 
 
 _Kept = TypeVar("_Kept")
+
+
+class _Compiled:
+    """A compiled grammar: a matcher for each lane, and the states of texts if it names them."""
+
+    def __init__(self, matchers: Sequence[LLMatcher], states: States | None) -> None:
+        self._lanes = deque(enumerate(matchers))  # the next one first
+        self._states = states
+
+    def start(self) -> Constraint:
+        """Begin a text."""
+        lane, matcher = self._lanes[0]
+        self._lanes.rotate(-1)
+        return Constraint(matcher.deep_copy(), lane, None if self._states is None else Place(self._states))
 
 
 class Grammars:
@@ -47,11 +64,12 @@ class Grammars:
         self._read = partial(_read, document, size, list(ends))
         self._reading = Lock()  # guards the vocabularies
         self._vocabularies: dict[bool, LLTokenizer | str] = {}  # by whether for JSON alone; or why there is none
+        self._widths: Widths | None = None
         self._trials: LifoQueue[Trial] = LifoQueue()
         for _ in range(COMPILERS):
             self._trials.put(Trial())
         self._lock = Lock()  # guards the kept grammars
-        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._compiled: OrderedDict[Grammar, _Compiled] = OrderedDict()
         self._refused: OrderedDict[Grammar, str] = OrderedDict()
 
     def knows(self, grammar: Grammar | None) -> bool:
@@ -67,14 +85,14 @@ class Grammars:
         if grammar is None:
             return None
         with self._lock:
-            matcher, refusal = _used(self._compiled, grammar), _used(self._refused, grammar)
-        if matcher is None and refusal is None:
-            matcher, refusal = self._compile(grammar)
-            self._keep(grammar, matcher, refusal)
-        if matcher is None:
+            compiled, refusal = _used(self._compiled, grammar), _used(self._refused, grammar)
+        if compiled is None and refusal is None:
+            compiled, refusal = self._compile(grammar)
+            self._keep(grammar, compiled, refusal)
+        if compiled is None:
             raise RequestInvalid(f"the {_name(grammar)} cannot be used: {refusal}")
         with self._lock:
-            return Constraint(matcher.deep_copy())
+            return compiled.start()
 
     def read_vocabulary(self) -> None:
         """Read the vocabulary for schemas now; llguidance holds the interpreter's lock meanwhile."""
@@ -94,7 +112,7 @@ class Grammars:
             )
         return found
 
-    def _compile(self, grammar: Grammar) -> tuple[LLMatcher | None, str | None]:
+    def _compile(self, grammar: Grammar) -> tuple[_Compiled | None, str | None]:
         if len(grammar.schema or grammar.regex or "") > MOST_CHARACTERS:
             return None, f"it is longer than {MOST_CHARACTERS} characters: shorten it"
         tokens = self._tokens(json_alone=grammar.regex is None)
@@ -105,11 +123,17 @@ class Grammars:
         refusal = self._try(grammar, source)
         if refusal is not None:
             return None, refusal
-        matcher = LLMatcher(tokens, source, log_level=0, limits=limits())
-        if not matcher.is_error():
-            matcher.compute_bitmask()  # later ones are quicker, because matchers of one grammar share their tables
-        refusal = reason_of(matcher)
-        return (matcher, None) if refusal is None else (None, refusal)
+        matchers = [_matcher(tokens, source) for _ in range(_LANES)]
+        refusal = reason_of(matchers[0])
+        return (_Compiled(matchers, self._states(grammar, tokens)), None) if refusal is None else (None, refusal)
+
+    def _states(self, grammar: Grammar, tokens: LLTokenizer) -> States | None:
+        free = None if grammar.regex is not None else free_strings(grammar.schema or "{}")
+        if free is None:
+            return None
+        if self._widths is None:
+            self._widths = Widths(lambda token: tokens.decode_bytes([token]))
+        return States(free, self._widths)
 
     def _try(self, grammar: Grammar, source: str) -> str | None:
         """Return why a grammar does not compile, as the next free process found; None if it does."""
@@ -121,15 +145,23 @@ class Grammars:
         finally:
             self._trials.put(trial)
 
-    def _keep(self, grammar: Grammar, matcher: LLMatcher | None, refusal: str | None) -> None:
+    def _keep(self, grammar: Grammar, compiled: _Compiled | None, refusal: str | None) -> None:
         with self._lock:
-            if matcher is not None:
-                self._compiled[grammar] = matcher
+            if compiled is not None:
+                self._compiled[grammar] = compiled
             else:
                 self._refused[grammar] = refusal or ""
             for kept in (self._compiled, self._refused):
                 while len(kept) > _KEPT:
                     kept.popitem(last=False)
+
+
+def _matcher(tokens: LLTokenizer, source: str) -> LLMatcher:
+    """Compile a grammar; texts with copies of this matcher share its tables, and its lock."""
+    matcher = LLMatcher(tokens, source, log_level=0, limits=limits())
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # later ones are quicker, because copies share the tables
+    return matcher
 
 
 def _read(document: Callable[[], str], size: int, ends: list[int], json_alone: bool) -> LLTokenizer | str:

@@ -62,7 +62,8 @@ class _Parallel:
     def __call__(self, constraints: Sequence[Constraint], masks_NW: npt.NDArray[np.int32]) -> None:
         if self._executor is None:
             self._executor = LLExecutor(self._threads)
-        rows = [(constraint.matcher, row) for row, constraint in enumerate(constraints)]
+        lanes = sorted(range(len(constraints)), key=lambda row: constraints[row].lane)  # neighbours share a thread
+        rows = [(constraints[row].matcher, row) for row in lanes]
         self._executor.unsafe_compute_mask_ptr(rows, masks_NW.ctypes.data, masks_NW[0].nbytes, len(masks_NW))
 
 

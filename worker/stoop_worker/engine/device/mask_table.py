@@ -1,0 +1,91 @@
+"""The masks of a step's rows on the device, where those of named states stay for later steps.
+
+Most texts of a schema pass through states that others have been in. Their rows then need neither a new mask nor a copy
+of one. N rows with a mask, W words of 32 ids.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from stoop_worker.engine.device.batch import RowLimits
+from stoop_worker.engine.device.static_buffers import StaticBuffers
+from stoop_worker.engine.grammars.constraint import Constraint
+from stoop_worker.engine.grammars.states import State
+from stoop_worker.engine.tensors import MaskRows
+
+__all__ = ["MaskTable"]
+
+_KEPT = 1024
+"""The masks that stay: 16 MB for 128,256 ids."""
+
+
+class MaskTable:
+    """Masks for up to `capacity` rows a step. Those that stay are a ring, where new ones replace the oldest."""
+
+    def __init__(self, capacity: int, limits: RowLimits, device: torch.device) -> None:
+        words = -(-limits.vocabulary // 32)
+        self._capacity = capacity
+        self._masks = limits.masks
+        self._sent = StaticBuffers(
+            {"rows": ((capacity,), torch.int32), "masks": ((capacity, words), torch.int32)}, device
+        )
+        # first those for one step, then the ring, with room for a whole step before the oldest
+        self._table = torch.zeros(2 * capacity + _KEPT, words, dtype=torch.int32, device=device)
+        self._places: dict[State, int] = {}
+        self._states: list[State | None] = [None] * len(self._table)
+        self._next = self._cleared = capacity  # no state has the places between
+
+    def on_device(self, rows: int) -> MaskRows:
+        """Return the masks of the first rows; they stay at their addresses."""
+        return MaskRows(self._table, self._sent.on_device["rows"][:rows])
+
+    def fill(self, constraints: Sequence[Constraint], rows: Sequence[int]) -> None:
+        """Give some rows their masks, and start the copies; the other rows have none."""
+        self._clear()
+        known, places = self._places, list[int]()
+        staying, passing = list[Constraint](), list[Constraint]()
+        for constraint in constraints:
+            state = constraint.state
+            place = None if state is None else known.get(state)
+            if place is None:
+                if state is not None and constraint.is_general:
+                    place = known[state] = self._next + len(staying)
+                    self._states[place] = state
+                    staying.append(constraint)
+                else:
+                    place = len(passing)
+                    passing.append(constraint)
+            places.append(place)
+        host, new = self._sent.on_host(), [*staying, *passing]
+        host["rows"][:] = -1
+        host["rows"][list(rows)] = places
+        if new:
+            self._masks.fill(new, host["masks"])
+        self._sent.send(of_last=len(new) * host["masks"].shape[1])
+        self._put(staying, passing)
+
+    def _clear(self) -> None:
+        """Make room for a whole step, before any row of it refers to the ring."""
+        if self._next + self._capacity > len(self._table):
+            self._next = self._cleared = self._capacity
+        for place in range(self._cleared, self._next + self._capacity):
+            self._forget(place)
+        self._cleared = self._next + self._capacity
+
+    def _forget(self, place: int) -> None:
+        state, self._states[place] = self._states[place], None
+        if state is not None:
+            del self._places[state]
+
+    def _put(self, staying: Sequence[Constraint], passing: Sequence[Constraint]) -> None:
+        """Copy the masks just sent to their places."""
+        sent, first = self._sent.on_device["masks"], self._next
+        if passing:
+            self._table[: len(passing)].copy_(sent[len(staying) : len(staying) + len(passing)])
+        if staying:
+            self._next = first + len(staying)
+            self._table[first : self._next].copy_(sent[: len(staying)])
+        for place, constraint in enumerate(staying, first):
+            if constraint.is_broken:  # its mask ends this text alone
+                self._forget(place)
