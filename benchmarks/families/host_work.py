@@ -35,7 +35,7 @@ from stoop_worker.engine.device.decode_buffers import DecodeBuffers
 from stoop_worker.engine.device.decoder import Decoder
 from stoop_worker.engine.device.static_buffers import StaticBuffers
 from stoop_worker.engine.engine import Engine
-from stoop_worker.engine.grammars.masks import Masks
+from stoop_worker.engine.grammars.masks import Choice
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.request import Chat, Finished, Grammar, Message, Output, Request, Sampling
 from stoop_worker.engine.scheduler import Scheduler
@@ -157,7 +157,7 @@ def _timed(bench: _Bench, asked: Sequence[Request]) -> dict[str, float]:
     with ExitStack() as stack:
         for part, owner, methods in (*_PARTS, *_BESIDE):
             stack.enter_context(parts.measuring(part, owner, *methods))
-        stack.enter_context(patch.object(Masks, "_choose", lambda masks: _IN_THIS_THREAD))
+        stack.enter_context(patch.object(Choice, "next", lambda choice: _IN_THIS_THREAD))
         for outputs in bench.rounds(asked):
             bench.report(outputs)
             spent = parts.take()

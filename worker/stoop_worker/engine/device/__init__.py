@@ -10,6 +10,7 @@
     decoder.py           one position of each running sequence
     decode_rows.py       decodes laid out on the host
     decode_buffers.py    the inputs of a decode step, at fixed addresses
+    mask_table.py        the masks of a step's rows, and those kept from earlier steps
     heads.py             reads each sequence's heads, and copies the values to the host
     sampler.py           logits to token ids
     penalties.py         counts of the tokens that sequences with penalties have sampled

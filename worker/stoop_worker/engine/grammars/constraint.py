@@ -12,12 +12,12 @@ __all__ = ["Constraint", "ends_text"]
 class Constraint:
     """Follows the tokens of one text; `matcher` computes the ids that may come next.
 
-    Matchers of one grammar with the same `lane` wait for each other, so one thread should take them one after another.
+    Matchers of one grammar with the same `group` wait for each other, so threads should not share them.
     """
 
-    def __init__(self, matcher: LLMatcher, lane: int = 0, place: Place | None = None) -> None:
+    def __init__(self, matcher: LLMatcher, group: int = 0, place: Place | None = None) -> None:
         self.matcher = matcher
-        self.lane = lane
+        self.group = group
         self._place = place
 
     @property

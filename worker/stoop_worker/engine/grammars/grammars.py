@@ -23,7 +23,8 @@ COMPILERS: Final = 2
 """The number of new grammars that compile at once."""
 
 _KEPT: Final = 64
-_LANES: Final = 4
+_GROUPS: Final = 4
+"""The compiled copies of a grammar: texts that share one wait for each other's masks."""
 _WHITESPACE: Final = r"[ \t]?|\n[ \t]{0,32}"
 """The longest space between two parts of JSON: models left free are known to write spaces until their limit."""
 
@@ -38,17 +39,17 @@ _Kept = TypeVar("_Kept")
 
 
 class _Compiled:
-    """A compiled grammar: a matcher for each lane, and the states of texts if it names them."""
+    """A compiled grammar: a matcher for each group of texts, and the states of texts if they have names."""
 
     def __init__(self, matchers: Sequence[LLMatcher], states: States | None) -> None:
-        self._lanes = deque(enumerate(matchers))  # the next one first
+        self._groups = deque(enumerate(matchers))  # the next one first
         self._states = states
 
     def start(self) -> Constraint:
         """Begin a text."""
-        lane, matcher = self._lanes[0]
-        self._lanes.rotate(-1)
-        return Constraint(matcher.deep_copy(), lane, None if self._states is None else Place(self._states))
+        group, matcher = self._groups[0]
+        self._groups.rotate(-1)
+        return Constraint(matcher.deep_copy(), group, None if self._states is None else Place(self._states))
 
 
 class Grammars:
@@ -123,7 +124,7 @@ class Grammars:
         refusal = self._try(grammar, source)
         if refusal is not None:
             return None, refusal
-        matchers = [_matcher(tokens, source) for _ in range(_LANES)]
+        matchers = [_matcher(tokens, source) for _ in range(_GROUPS)]
         refusal = reason_of(matchers[0])
         return (_Compiled(matchers, self._states(grammar, tokens)), None) if refusal is None else (None, refusal)
 

@@ -12,9 +12,10 @@ from llguidance import LLExecutor
 
 from stoop_worker.engine.grammars.constraint import Constraint
 
-__all__ = ["Masks"]
+__all__ = ["Choice", "Masks"]
 
 _FEW: Final = 4  # threads; the masks of a step with JSON take less than a millisecond in all
+_MANY: Final = 8  # masks; for fewer, waking threads may cost more than they save
 _REMEMBERED: Final = 5  # times of each way
 _RETRIED: Final = 512  # fills between two trials of another way, which also makes the next fills slower
 
@@ -29,8 +30,7 @@ class Masks:
 
     def __init__(self) -> None:
         self._ways: tuple[_Way, ...] = _compute_each, _Parallel(_FEW), _Parallel()
-        self._seconds = [deque[float](maxlen=_REMEMBERED) for _ in self._ways]  # of one mask
-        self._fills = 0
+        self._choices = [Choice(len(self._ways)) for _ in range(2)]  # for few masks, and for many
 
     def fill(self, constraints: Sequence[Constraint], masks_NW: npt.NDArray[np.int32]) -> None:
         """Write the mask of each text to its row; a broken constraint allows only the ids that end a text."""
@@ -38,18 +38,31 @@ class Masks:
         if len(constraints) <= 1:
             _compute_each(constraints, masks_NW)
             return
-        way, started = self._choose(), perf_counter()
+        choice = self._choices[len(constraints) >= _MANY]
+        way, started = choice.next(), perf_counter()
         self._ways[way](constraints, masks_NW)
-        self._seconds[way].append((perf_counter() - started) / len(constraints))
+        choice.note(way, (perf_counter() - started) / len(constraints))
 
-    def _choose(self) -> int:
+
+class Choice:
+    """Chooses among some ways by their times."""
+
+    def __init__(self, ways: int) -> None:
+        self._seconds = [deque[float](maxlen=_REMEMBERED) for _ in range(ways)]  # of one mask
+        self._fills = 0
+
+    def next(self) -> int:
         """Return the number of the way to take now."""
         self._fills += 1
-        ways = range(len(self._ways))
+        ways = range(len(self._seconds))
         if self._fills <= _REMEMBERED * len(ways):
             return self._fills % len(ways)
         again, rest = divmod(self._fills, _RETRIED)
         return min(ways, key=lambda way: median(self._seconds[way])) if rest else again % len(ways)
+
+    def note(self, way: int, seconds: float) -> None:
+        """Note how long a mask took."""
+        self._seconds[way].append(seconds)
 
 
 class _Parallel:
@@ -62,8 +75,8 @@ class _Parallel:
     def __call__(self, constraints: Sequence[Constraint], masks_NW: npt.NDArray[np.int32]) -> None:
         if self._executor is None:
             self._executor = LLExecutor(self._threads)
-        lanes = sorted(range(len(constraints)), key=lambda row: constraints[row].lane)  # neighbours share a thread
-        rows = [(constraints[row].matcher, row) for row in lanes]
+        by_group = sorted(range(len(constraints)), key=lambda row: constraints[row].group)  # neighbours share a thread
+        rows = [(constraints[row].matcher, row) for row in by_group]
         self._executor.unsafe_compute_mask_ptr(rows, masks_NW.ctypes.data, masks_NW[0].nbytes, len(masks_NW))
 
 

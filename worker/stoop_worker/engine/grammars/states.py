@@ -14,8 +14,10 @@ from stoop_worker.engine.grammars.free_strings import FreeStrings
 
 __all__ = ["Place", "State", "States", "Widths"]
 
-_MOST: Final = 1 << 13
+_MOST: Final = 1 << 11
 """The most nodes of a schema; texts that lead to others have no named states from there on."""
+
+_LONGEST_KEY: Final = 256  # bytes, because each node in a key holds all of it so far
 
 _UNKNOWN: Final = -(1 << 60)  # characters; as many more leave it negative
 _PLAIN: Final = re.compile(r'[^"\\\x00-\x1f\x7f]*')
@@ -118,7 +120,8 @@ class States:
         if left:
             self._nodes += 1
             is_free = read.in_string and not read.at_key and read.name not in self._others
-            found = _Node(read, is_free=is_free) if self._nodes <= _MOST else None
+            fits = self._nodes <= _MOST and len(read.key) <= _LONGEST_KEY
+            found = _Node(read, is_free=is_free) if fits else None
         node.edges[token, is_escaped] = found
         return found
 
