@@ -63,9 +63,10 @@ class Varlen:
 
 @dataclass(slots=True)
 class _Rows:
-    """The inputs of the rows of chunks."""
+    """The inputs of the rows of chunks, of which there are `count` so far."""
 
-    ids: list[int] = field(default_factory=list)
+    count: int = 0
+    ids: list[tuple[int, list[int]]] = field(default_factory=list)  # of rows one after another, with the first row
     seats: dict[int, int] = field(default_factory=dict)  # by row
     media: list[_Longs] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
     value_rows: list[int] = field(default_factory=list)
@@ -73,24 +74,33 @@ class _Rows:
 
     def feed(self, chunk: Chunk) -> None:
         """Add the rows of a chunk."""
-        ids, after = self.ids, len(self.ids) + chunk.end - chunk.start
+        row, after = self.count, self.count + chunk.end - chunk.start
+        self.count, ids = after, self._ids_from(row)
         for fed in islice(chunk.sequence.inputs, chunk.sequence.input_at(chunk.start), None):
-            if len(ids) == after:
+            if row == after:
                 return
             match fed:
                 case TokenInput(token):
                     ids.append(token)
+                    row += 1
                 case MediaInput(width=width):
-                    self.media.append(np.arange(len(ids), len(ids) + width))
-                    ids += [0] * width
+                    self.media.append(np.arange(row, row + width))
+                    row += width
+                    ids = self._ids_from(row)
                 case ValuesInput():
-                    self.value_rows.append(len(ids))
+                    self.value_rows.append(row)
                     self.values.append(fed)
                     ids.append(0)
-        if len(ids) < after:
+                    row += 1
+        if row < after:
             assert chunk.sequence.pending_input is not None, "a row has no input"
-            self.seats[len(ids)] = chunk.sequence.seat
+            self.seats[row] = chunk.sequence.seat
             ids.append(PENDING)
+
+    def _ids_from(self, row: int) -> list[int]:
+        ids: list[int] = []
+        self.ids.append((row, ids))
+        return ids
 
 
 def media_of(chunks: Several[Chunk]) -> list[Media]:
@@ -111,7 +121,7 @@ def lay_out(chunks: Several[Chunk], *, page_size: int) -> Varlen:
     return Varlen(
         chunks=tuple(chunks),
         starts=starts,
-        ids_T=np.array(rows.ids, dtype=np.int64),
+        ids_T=_ids(rows),
         seats_T=_seats(rows),
         positions_T=_positions(chunks, indices_T),
         slots_T=table_BP[chunks_T, indices_T // page_size].astype(np.int64) * page_size + indices_T % page_size,
@@ -124,8 +134,15 @@ def lay_out(chunks: Several[Chunk], *, page_size: int) -> Varlen:
     )
 
 
+def _ids(rows: _Rows) -> _Longs:
+    ids_T = np.zeros(rows.count, dtype=np.int64)  # the many rows of media have no ids
+    for first, ids in rows.ids:
+        ids_T[first : first + len(ids)] = ids
+    return ids_T
+
+
 def _seats(rows: _Rows) -> _Longs:
-    seats_T = np.zeros(len(rows.ids), dtype=np.int64)
+    seats_T = np.zeros(rows.count, dtype=np.int64)
     for row, seat in rows.seats.items():
         seats_T[row] = seat
     return seats_T
