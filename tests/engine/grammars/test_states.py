@@ -12,10 +12,11 @@ import pytest
 from stoop_worker.engine.grammars import states
 from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.grammars.grammars import Grammars
-from stoop_worker.engine.request import Grammar
+from stoop_worker.engine.request import Finished, FinishReason, Grammar, Refused, Usage
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from tests.support.tiny_decoder import QWEN_TEMPLATE, VOCABULARY, write_language
 
+USAGE = Usage(1, 1, 0, 0.0, 0.0, 0.0)
 TEXT: dict[str, Any] = {"type": "string"}
 
 
@@ -177,6 +178,18 @@ def test_a_schema_with_very_many_different_texts_names_only_the_first_states(
     text = Text(grammars, tokenizer, schema).write('{"first":"a",')
     assert text.state is not None
     assert text.write('"second":"b"').state is None
+
+
+def test_a_forbidden_token_refuses_a_text_in_states_that_others_have_been_in(
+    grammars: Grammars, tokenizer: Tokenizer
+) -> None:
+    schema = record(a={"type": "string", "minLength": 3}, b=TEXT)
+    Text(grammars, tokenizer, schema).write('{"a":"cat","b":"')
+    text, finished = Text(grammars, tokenizer, schema).write('{"a":"c'), Finished("1", FinishReason.LENGTH, USAGE)
+    assert text.constraint.ending(finished) is finished
+    for character in '","b':  # the string is too short to end here
+        text.constraint.take(tokenizer.tokenize(character)[0])
+    assert isinstance(text.constraint.ending(finished), Refused)
 
 
 def test_a_regular_expression_names_no_states(grammars: Grammars) -> None:

@@ -3,22 +3,33 @@
 from llguidance import LLMatcher
 
 from stoop_worker.engine.grammars.limits import reason_of
-from stoop_worker.engine.grammars.states import Place, State
+from stoop_worker.engine.grammars.states import Place, State, States
 from stoop_worker.engine.request import Output, Refusal, Refused
 
 __all__ = ["Constraint", "ends_text"]
 
 
 class Constraint:
-    """Follows the tokens of one text; `matcher` computes the ids that may come next.
+    """Follows the tokens of one text.
 
+    A matcher takes tokens only when it is needed: states that other texts have been in tell as much as it would.
     Matchers of one grammar with the same `group` wait for each other, so threads should not share them.
     """
 
-    def __init__(self, matcher: LLMatcher, group: int = 0, place: Place | None = None) -> None:
-        self.matcher = matcher
+    def __init__(self, matcher: LLMatcher, group: int = 0, states: States | None = None) -> None:
+        self._matcher = matcher
         self.group = group
-        self._place = place
+        self._states = states
+        self._place = None if states is None else Place(states)
+        self._late: list[int] = []  # tokens that the matcher has not taken yet
+
+    @property
+    def matcher(self) -> LLMatcher:
+        """Computes the ids that may come next."""
+        if self._late:
+            self._matcher.consume_tokens(self._late)
+            self._late = []
+        return self._matcher
 
     @property
     def state(self) -> State | None:
@@ -44,9 +55,16 @@ class Constraint:
         No token can if the text is complete, if a bound on the grammar's work is reached, or if the grammar does not
         allow the token.
         """
-        if self._place is not None:
-            self._place.take(token)
-        return self.matcher.consume_token(token) and not self.matcher.is_stopped()
+        if self._states is None or self._place is None:
+            return _take(self._matcher, token)
+        state = self._place.take(token)
+        if state in self._states.going:
+            self._late.append(token)
+            return True
+        goes_on = _take(self.matcher, token)
+        if goes_on and state is not None:
+            self._states.note(state)
+        return goes_on
 
     def ending(self, finished: Output) -> Output:
         """Return the last output of the text: `finished`, or a refusal if the constraint is broken."""
@@ -55,6 +73,10 @@ class Constraint:
             return finished
         message = f"the text cannot follow its grammar any further: {reason}. Make the schema or the regex simpler"
         return Refused(finished.id, Refusal.INVALID_ARGUMENT, message)
+
+
+def _take(matcher: LLMatcher, token: int) -> bool:
+    return matcher.consume_token(token) and not matcher.is_stopped()
 
 
 def ends_text(constraint: Constraint | None, token: int) -> bool:

@@ -13,7 +13,7 @@ from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.grammars.free_strings import free_strings
 from stoop_worker.engine.grammars.json_tokens import without_other_tokens
 from stoop_worker.engine.grammars.limits import MOST_CHARACTERS, limits, reason_of
-from stoop_worker.engine.grammars.states import Place, States, Widths
+from stoop_worker.engine.grammars.states import States, Widths
 from stoop_worker.engine.grammars.trial import Trial, TrialUnavailable
 from stoop_worker.engine.request import Grammar, RequestInvalid
 
@@ -49,7 +49,7 @@ class _Compiled:
         """Begin a text."""
         group, matcher = self._groups[0]
         self._groups.rotate(-1)
-        return Constraint(matcher.deep_copy(), group, None if self._states is None else Place(self._states))
+        return Constraint(matcher.deep_copy(), group, self._states)
 
 
 class Grammars:

@@ -17,10 +17,11 @@ __all__ = ["Place", "State", "States", "Widths"]
 _MOST: Final = 1 << 11
 """The most nodes of a schema; texts that lead to others have no named states from there on."""
 
+_MOST_GOING: Final = 1 << 13
 _LONGEST_KEY: Final = 256  # bytes, because each node in a key holds all of it so far
 
 _UNKNOWN: Final = -(1 << 60)  # characters; as many more leave it negative
-_PLAIN: Final = re.compile(r'[^"\\\x00-\x1f\x7f]*')
+_PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f\x7f]+')
 _QUOTE, _ESCAPE, _OPENS, _CLOSES, _COMMA = b'"'[0], b"\\"[0], b"{[", b"}]", b","[0]
 
 State = tuple["_Node", int]
@@ -28,18 +29,21 @@ State = tuple["_Node", int]
 
 
 class Widths(dict[int, int]):
-    """The characters of tokens by their ids; 0 for those that are more, or less, than plain characters of a string."""
+    """The characters of tokens by their ids: 0 for one that may end a string or escapes, -1 for parts of characters."""
 
     def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
         super().__init__()
         self.bytes_of = bytes_of
 
     def __missing__(self, token: int) -> int:
-        try:
-            text = self.bytes_of(token).decode()
-        except UnicodeDecodeError:
-            text = ""
-        width = self[token] = len(text) if _PLAIN.fullmatch(text) else 0
+        spelling = self.bytes_of(token)
+        width = 0
+        if _PLAIN.fullmatch(spelling):
+            try:
+                width = len(spelling.decode())
+            except UnicodeDecodeError:
+                width = -1
+        self[token] = width
         return width
 
 
@@ -87,17 +91,14 @@ class _Read(NamedTuple):
 
 
 class _Node:
-    """A node; the text goes on from it by the token and whether it completes an escape.
-
-    A bool in place of a node means that the text stays in the free string, and whether an escape is incomplete then.
-    """
+    """A node, with those that a token leads to; it may also matter whether the token completes an escape."""
 
     __slots__ = ("edges", "is_free", "read")
 
     def __init__(self, read: _Read, *, is_free: bool) -> None:
         self.read = read
         self.is_free = is_free
-        self.edges: dict[tuple[int, bool], _Node | bool | None] = {}
+        self.edges: dict[tuple[int, bool], _Node] = {}
 
 
 class States:
@@ -107,23 +108,33 @@ class States:
         self.first = _Node(_Read(), is_free=False)
         self.longest = free.longest
         self.widths = widths
+        self.going: set[State] = set()
+        """States whose texts are not at their end."""
         self._others = free.others
         self._nodes = 1
 
     def step(self, node: _Node, token: int, *, is_escaped: bool) -> _Node | bool | None:
-        """Find where a token leads for the first time; None if there are too many nodes."""
+        """Return the node that a token leads to for the first time; None if there are too many.
+
+        A bool means that the text stays in the free string, and whether an escape is incomplete then.
+        """
         read, left = node.read._replace(is_escaped=is_escaped), not node.is_free
         for byte in self.widths.bytes_of(token):
             read = read.then(byte)
             left |= not read.in_string
-        found: _Node | bool | None = read.is_escaped
-        if left:
-            self._nodes += 1
-            is_free = read.in_string and not read.at_key and read.name not in self._others
-            fits = self._nodes <= _MOST and len(read.key) <= _LONGEST_KEY
-            found = _Node(read, is_free=is_free) if fits else None
-        node.edges[token, is_escaped] = found
+        if not left:
+            return read.is_escaped
+        if self._nodes == _MOST or len(read.key) > _LONGEST_KEY:
+            return None
+        self._nodes += 1
+        is_free = read.in_string and not read.at_key and read.name not in self._others
+        found = node.edges[token, is_escaped] = _Node(read, is_free=is_free)
         return found
+
+    def note(self, state: State) -> None:
+        """Note that texts in a state go on."""
+        if len(self.going) < _MOST_GOING:
+            self.going.add(state)
 
 
 class Place:
@@ -145,23 +156,27 @@ class Place:
         node, characters = self._node, self._characters
         return None if node is None or characters < 0 else (node, characters)
 
-    def take(self, token: int) -> None:
-        """Follow the next token, which the schema allows."""
+    def take(self, token: int) -> State | None:
+        """Follow the next token, which the schema allows; return the state after it."""
         node = self._node
         if node is None:
-            return
-        if node.is_free and not self._is_escaped:
-            width = self._widths[token]
-            if width:
-                characters = self._characters + width
-                self._characters = characters if characters < self._longest else self._longest
-                return
-        edge = token, self._is_escaped
-        found = node.edges[edge] if edge in node.edges else self._states.step(node, token, is_escaped=self._is_escaped)
+            return None
+        width = self._widths[token] if node.is_free and not self._is_escaped else 0
+        if width > 0:
+            characters = self._characters + width
+            self._characters = characters if characters < self._longest else self._longest
+        elif width < 0:
+            self._characters = _UNKNOWN
+        else:
+            edge = token, self._is_escaped
+            self._move(node.edges.get(edge) or self._states.step(node, token, is_escaped=self._is_escaped))
+        return self.state
+
+    def _move(self, found: "_Node | bool | None") -> None:
         if isinstance(found, bool):
             self._characters, self._is_escaped = _UNKNOWN, found
-        else:
-            self._node = found
-            if found is not None:
-                self._characters = _UNKNOWN if found.is_free and found.read.has_escapes else 0
-                self._is_escaped = found.read.is_escaped
+            return
+        self._node = found
+        if found is not None:
+            self._characters = _UNKNOWN if found.is_free and found.read.has_escapes else 0
+            self._is_escaped = found.read.is_escaped
