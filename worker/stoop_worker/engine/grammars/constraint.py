@@ -22,6 +22,8 @@ class Constraint:
         self._states = states
         self._place = None if states is None else Place(states)
         self._late: list[int] = []  # tokens that the matcher has not taken yet
+        self.state: State | None = None if self._place is None else self._place.state
+        """The state of the text; texts of one grammar in the same state may go on with the same ids. None: no name."""
 
     @property
     def matcher(self) -> LLMatcher:
@@ -30,11 +32,6 @@ class Constraint:
             self._matcher.consume_tokens(self._late)
             self._late = []
         return self._matcher
-
-    @property
-    def state(self) -> State | None:
-        """The state of the text; texts of one grammar in the same state may go on with the same ids."""
-        return None if self._place is None else self._place.state
 
     @property
     def is_general(self) -> bool:
@@ -57,7 +54,7 @@ class Constraint:
         """
         if self._states is None or self._place is None:
             return _take(self._matcher, token)
-        state = self._place.take(token)
+        state = self.state = self._place.take(token)
         if state in self._states.going:
             self._late.append(token)
             return True
