@@ -21,7 +21,7 @@ from stoop_worker.jobs.outage import RedisOutage
 from stoop_worker.jobs.redis.claims import ClaimPlan, Claims, Part
 from stoop_worker.jobs.redis.client import BROKER_SCRIPTS, RedisClient, Script
 from stoop_worker.jobs.redis.config import BrokerConfig
-from stoop_worker.jobs.redis.values import command_of, in_ms, lane_ttls, to_delivery
+from stoop_worker.jobs.redis.values import Taken, command_of, in_ms, lane_ttls, to_delivery
 from stoop_worker.jobs.redis.watch import Watch
 
 __all__ = ["BrokerConfig", "RedisBroker"]
@@ -215,15 +215,15 @@ class RedisBroker:
         """Claim from one part, and note the state of its lanes."""
         lost = part in self._unanswered
         self._unanswered.add(part)
-        now, due, ends, rows, holding, spoilt = await self._run_take(part, plan, limits, lost)
-        if not (lost and len(rows) == plan.permits):
+        taken = await self._run_take(part, plan, limits, lost)
+        if not (lost and len(taken.rows) == plan.permits):
             self._unanswered.discard(part)
+        now, lanes = taken.now, self._config.lanes_of(part)
         self._clock = now - _monotonic()
-        self._claims.hold_back(part if holding else None)
-        self._note_spoilt(part, frozenset(key.decode(errors="replace") for key in spoilt))
-        self._watch.update(part, ends, (due - now) / 1000 if due else None, self._spoilt[part])
-        lanes = self._config.lanes_of(part)
-        return self._claims.accept([to_delivery(row, part.partition, now, lanes) for row in rows], plan)
+        self._claims.hold_back(part if taken.holding else None)
+        self._note_spoilt(part, frozenset(key.decode(errors="replace") for key in taken.spoilt))
+        self._watch.update(part, taken.ends, (taken.due - now) / 1000 if taken.due else None, self._spoilt[part])
+        return self._claims.accept([to_delivery(row, part.partition, now, lanes) for row in taken.rows], plan)
 
     def _note_spoilt(self, part: Part, keys: frozenset[str]) -> None:
         """Log each unusable key once, and skip it from now on."""
@@ -231,13 +231,14 @@ class RedisBroker:
             log.error("a key in Redis has the wrong type and is ignored: delete it", key=key)
         self._spoilt[part] = keys
 
-    async def _run_take(self, part: Part, plan: ClaimPlan, limits: _LaneLimits, lost: bool) -> Any:
+    async def _run_take(self, part: Part, plan: ClaimPlan, limits: _LaneLimits, lost: bool) -> Taken:
         config, partition = self._config, part.partition
         held = [f"{key.lane} {key.entry_id}" for key in self._claims.held if key.partition == partition] if lost else []
         args = [*self._prelude(partition), partition, plan.permits, limits.last_lane_least, int(lost), plan.occupancy]
         args += [int(plan.quarantine_first), in_ms(2 * config.lease), config.small_batch]
         args += [config.tenant_limit or _NO_LIMIT, limits.later_lanes_most, *held]
-        return await self._redis.run(self._scripts["take"], config.streams(part), args)
+        streams = config.streams(part)
+        return Taken.of(await self._redis.run(self._scripts["take"], streams, args), len(streams))
 
     async def _extend_in(self, partition: int, held: list[Delivery], record: bytes) -> list[int]:
         keys = [names.live(self._config.worker, partition), names.workers(partition)]

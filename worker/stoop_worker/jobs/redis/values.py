@@ -1,7 +1,7 @@
-"""Converts the rows of scripts to deliveries, and outcomes to arguments of scripts."""
+"""Converts the replies of scripts to deliveries, and outcomes to arguments of scripts."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -11,7 +11,29 @@ from stoop_schemas.state import State
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.broker import Delivery, Isolation
 
-__all__ = ["command_of", "in_ms", "lane_ttls", "priority_of", "to_delivery"]
+__all__ = ["Taken", "command_of", "in_ms", "lane_ttls", "priority_of", "to_delivery"]
+
+_FIELDS: Final = 11  # of a delivery
+
+
+class Taken(NamedTuple):
+    """The reply of `take`, which describes it: times in milliseconds, and a row for each delivery."""
+
+    now: int
+    due: int
+    holding: bool
+    ends: Sequence[bytes]
+    spoilt: Sequence[bytes]
+    rows: Sequence[Sequence[Any]]
+
+    @classmethod
+    def of(cls, reply: Sequence[Any], streams: int) -> "Taken":
+        """Read the reply to a call for this number of streams."""
+        now, due, holding, spoilt = reply[:4]
+        keys = 4 + streams + 1
+        first = keys + spoilt
+        rows = [reply[at : at + _FIELDS] for at in range(first, len(reply), _FIELDS)]
+        return cls(now, due, holding == 1, reply[4:keys], reply[keys:first], rows)
 
 
 def command_of(outcome: outcomes.Outcome) -> tuple[str, State, bytes | int]:

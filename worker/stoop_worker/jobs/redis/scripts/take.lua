@@ -6,8 +6,9 @@
 --   quarantine comes before the lanes ('1') or only if they are empty, the longest time in the quarantine (ms), the size of
 --   a small batch, most jobs in flight of a tenant in a lane, most jobs to claim from all lanes after the first, and then
 --   the entries that this worker knows it holds, each as `lane entry`.
--- Returns {now, when the next delayed job is due (0: none), {the last known entry of each stream, then of the bell},
---   {deliveries}, 1 if this worker must finish its jobs first, {the spoilt keys}}.
+-- Returns one flat list, because Redis before 7 sends each nested one in a packet of its own: now, when the next delayed job
+--   is due (0: none), 1 if this worker must finish its jobs first, how many keys are spoilt, then the last known entry of
+--   each stream and of the bell, the spoilt keys, and the fields of each delivery.
 
 -- A full Redis refuses a first write that may take memory, even if it changes nothing: this key never exists. So nothing
 -- is claimed then, and only the jobs in flight still have results to store.
@@ -241,15 +242,20 @@ local apart_again = #found[small] + #found[alone] > 0
 if occupancy ~= 'small' and not apart_again and permits > total then claim_cancelled() end
 local holding = permits > total and not apart_again and fill_all()
 
-local ends, deliveries = {}, {}
-for lane = 1, #KEYS do
-  ends[lane] = news(lane)
-  for _, delivery in ipairs(found[lane]) do deliveries[#deliveries + 1] = delivery end
-end
-local bell = on_own('XREVRANGE', stem .. 'bell', '+', '-', 'COUNT', 1)[1]
-ends[#ends + 1] = bell and bell[1] or '0-0'
 local first = on_shared({}, 'ZRANGE', delayed, 0, 0, 'WITHSCORES')
 local due = first[2] and math.max(1, math.min(tonumber(first[2]), now + LONGEST_LOOK)) or 0
-local wrong = {}
-for key in pairs(spoilt) do wrong[#wrong + 1] = key end
-return {now, due, ends, deliveries, holding and 1 or 0, wrong}
+local reply = {now, due, holding and 1 or 0, 0}
+local function add(value) reply[#reply + 1] = value end
+for lane = 1, #KEYS do add(news(lane)) end
+local bell = on_own('XREVRANGE', stem .. 'bell', '+', '-', 'COUNT', 1)[1]
+add(bell and bell[1] or '0-0')
+for key in pairs(spoilt) do
+  add(key)
+  reply[4] = reply[4] + 1
+end
+for lane = 1, #KEYS do
+  for _, delivery in ipairs(found[lane]) do
+    for _, value in ipairs(delivery) do add(value) end
+  end
+end
+return reply
