@@ -2,7 +2,6 @@
 
 fetcher.py         reads any address: an object, an image in the address itself, or a web server's if allowed
 direct.py          reads ordinary objects on the event loop
-http.py            the connections that it reads them on
 signature.py       signs those requests
 address.py         parses the addresses of objects and inline images
 address_web.py     parses `https://` addresses

@@ -5,19 +5,19 @@ interpreter that the threads hand to each other.
 """
 
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
+import aiohttp
 from botocore import exceptions as aws
 from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
+from yarl import URL
 
 from stoop_schemas.address import ObjectAddress
-from stoop_worker.jobs.fetch.http import HttpConnections, Origin
 from stoop_worker.jobs.fetch.signature import signed_headers
 
 if TYPE_CHECKING:
@@ -28,15 +28,17 @@ __all__ = ["DirectStore"]
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _KEY: Final = "key"
 _HEADERS: Final = {"User-Agent": "stoop"}
-_USUAL_PORTS: Final = {"http": 80, "https": 443}  # which no client names in its Host header
-_REGION: Final = b"x-amz-bucket-region"
+_USUAL_PORTS: Final = {"http": ":80", "https": ":443"}  # which no client names in its Host header
+_SKIPPED: Final = ("Accept", "Accept-Encoding")
+_BUFFER_BYTES: Final = 4 << 20  # most photos are read without a pause
+_REGION: Final = "x-amz-bucket-region"
 _MOST_BYTES: Final = 16 << 20  # of an object, because the event loop joins its pieces
 _MOST_BUCKETS: Final = 1000  # jobs name them
 _EXPRESS: Final = "-x-s3"  # the end of the names of buckets with signatures of another kind
 
 
 class DirectStore:
-    """An S3 store; it belongs to one event loop.
+    """An S3 store, read by aiohttp; it belongs to one event loop.
 
     `client` chooses the endpoint and the region of each bucket. `authorities` is a file of certificates; None
     stands for botocore's own. Times are in seconds. Nothing is read directly without `credentials`, or through a proxy.
@@ -54,13 +56,11 @@ class DirectStore:
     ) -> None:
         self._client = client
         self._credentials = credentials
+        self._authorities = authorities
+        self._connections = connections
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=read_timeout)
         self._buckets: dict[str, _Bucket | None] = {}  # None: left to boto3
-        self._http = HttpConnections(
-            lambda: _trust(authorities),
-            most_idle=connections,
-            connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-        )
+        self._http: aiohttp.ClientSession | None = None
 
     async def get(self, address: ObjectAddress, max_bytes: int) -> bytes | None:
         """Return the object, or None if boto3 must read it, or explain why it cannot be read.
@@ -74,19 +74,37 @@ class DirectStore:
         if bucket is None:
             return None
         path, query = bucket.target(address)
-        signed = signed_headers(bucket.host, path, query, region=bucket.region, credentials=credentials)
+        headers = signed_headers(bucket.host, path, query, region=bucket.region, credentials=credentials)
+        url = URL(f"{bucket.origin}{path}{'?' if query else ''}{query}", encoded=True)
         try:
-            head = _head(f"{path}{'?' if query else ''}{query}", {"Host": bucket.host, **_HEADERS, **signed})
-            answer = await self._http.get(bucket.origin, head, min(max_bytes, _MOST_BYTES))
-        except (OSError, UnicodeError):  # some names of hosts cannot be encoded
+            async with self._connected().get(url, headers=headers, allow_redirects=False) as response:
+                if response.status == 200:
+                    size = response.content_length
+                    plain = size is not None and size <= min(max_bytes, _MOST_BYTES)
+                    return await response.read() if plain else None
+                if response.status < 400 or (response.status == 400 and _REGION in response.headers):
+                    self._buckets[address.bucket] = None  # it is elsewhere, and boto3 remembers where
+                return None
+        except (aiohttp.ClientError, TimeoutError, OSError):
             return None
-        if answer.status != 200 and (answer.status < 400 or (answer.status == 400 and _REGION in answer.headers)):
-            self._buckets[address.bucket] = None  # it is elsewhere, and boto3 remembers where
-        return answer.body
 
     async def close(self) -> None:
         """Close the connections; idempotent."""
-        await self._http.close()
+        if self._http is not None:
+            await self._http.close()
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connections, ssl=_trust(self._authorities)),
+                headers=_HEADERS,
+                timeout=self._timeout,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=_SKIPPED,
+                read_bufsize=_BUFFER_BYTES,
+            )
+        return self._http
 
     def _frozen_credentials(self) -> ReadOnlyCredentials | None:
         """Return the credentials; None if they must be refreshed first, which blocks: boto3 does it on a thread."""
@@ -110,18 +128,14 @@ class DirectStore:
         except (aws.BotoCoreError, ValueError):
             return None
         bucket = _Bucket.of(url)
-        return None if bucket is None or get_environ_proxies(bucket.url) else bucket
+        return None if bucket is None or get_environ_proxies(bucket.origin) else bucket
 
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """The address of a bucket: `url` is its server's, and its paths end in the key.
+    """The address of a bucket: its paths end in the key. `region` is that of its signatures."""
 
-    `host` is the server's name in headers, and `region` that of signatures.
-    """
-
-    url: str
-    origin: Origin
+    origin: str
     host: str
     path: str
     region: str
@@ -134,25 +148,13 @@ class _Bucket:
         _, _, region, signed_for, _ = f"{signed.get('X-Amz-Credential', '')}////".split("/", 4)
         if signed.get("X-Amz-Algorithm") != _ALGORITHM or signed_for != "s3" or not parts.path.endswith(f"/{_KEY}"):
             return None
-        usual = _USUAL_PORTS.get(parts.scheme)
-        if usual is None or parts.hostname is None or parts.username is not None:
-            return None
-        origin = Origin(parts.hostname, parts.port or usual, tls=parts.scheme == "https")
-        host = parts.netloc.removesuffix(f":{usual}")
-        return cls(f"{parts.scheme}://{host}", origin, host, parts.path.removesuffix(_KEY), region)
+        host = parts.netloc.removesuffix(_USUAL_PORTS.get(parts.scheme, ""))
+        return cls(f"{parts.scheme}://{host}", host, parts.path.removesuffix(_KEY), region)
 
     def target(self, address: ObjectAddress) -> tuple[str, str]:
         """Return the path and the query of an object, percent-encoded."""
         version = f"versionId={quote(address.version, safe='')}" if address.version else ""
         return f"{self.path}{quote(address.key, safe='/~')}", version
-
-
-def _head(target: str, headers: Mapping[str, str]) -> bytes:
-    """Return a request; raises `UnicodeError` if a credential has characters that no header may have."""
-    lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    if not all(map(str.isprintable, lines)):
-        raise UnicodeError("a header has a line break")
-    return "\r\n".join((*lines, "\r\n")).encode("ascii")
 
 
 @cache
