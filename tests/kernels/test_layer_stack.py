@@ -171,7 +171,7 @@ FAULTS = {
     "no wait for the row": ("|| !is_of(words[i], number)", ""),
     "no wait for the heads": ("is_of(words[i][0], number) && is_of(words[i][1], number)", "true"),
     "no wait for the ranges": ("is_of(words[i][j], number)", "true"),
-    "the number of another layer": ("step.attended, step.middle", "step.middle, step.middle"),
+    "the number of another layer": ("step.attended, number, nullptr", "step.attended, number - 1, nullptr"),
 }
 
 

@@ -147,15 +147,14 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
 }
 
 // Multiply the program's rows of a weight by the row; each warp's share of the sums goes to sums[row][warp].
-template <int WIDTH, int PARTS>
-static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, const u16* row, float* sums, Rows rows) {
-  constexpr int kRow = WIDTH * kValueBytes, kApart = WIDTH + kPartGap;
+static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, const u16* row, float* sums, Rows rows,
+                                                int width, int parts) {
+  const int whole = width * kValueBytes;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
   // a lane holds values of lines `line` and `line` + 8 of the tile, and of part `line` of the row
-  const u16* mine = row + (line < PARTS ? line * kApart : 0) + part * (16 / kValueBytes);
-  int order = 0;
+  const u16* mine = row + (line < parts ? line * (width + kPartGap) : 0) + part * (16 / kValueBytes);
   for (int tile = 0; tile < rows.count; tile += kTile) {
-    const int count = min(kTile, rows.count - tile), chunk = chunk_of(count);
+    const int count = min(kTile, rows.count - tile), chunk = rows.chunk(tile);
     const int upper = min(line, count - 1) * (chunk + kGap) + part * 16;
     const int lower = min(line + 8, count - 1) * (chunk + kGap) + part * 16;
     float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
@@ -164,9 +163,11 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
     const int upper_scale = ((rows.first + tile + line) / kSide - block) * (kScaleBytes / 2);
     const int lower_scale = ((rows.first + tile + line + 8) / kSide - block) * (kScaleBytes / 2);
 #endif
-    for (int at = 0; at < kRow; at += chunk, order++, ring.next()) {
-      if (order % kTeams != warp / kTeam) continue;
-      const int pieces = min(chunk, kRow - at) / kPiece;
+    for (int at = 0; at < whole; at += chunk, ring.next()) {
+      const bool taken = ring.order == warp / kTeam;
+      ring.order = (ring.order + 1) % kTeams;
+      if (!taken) continue;
+      const int pieces = min(chunk, whole - at) / kPiece;
       const int begin = pieces * (warp % kTeam) / kTeam, end = pieces * (warp % kTeam + 1) / kTeam;
       const char* slot = memory + ring.slot * kSlot;
       wait_for(ring.full(), ring.turn);
@@ -181,7 +182,7 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
           const Quad below = *reinterpret_cast<const Quad*>(slot + lower + piece * kPiece);
           const u16* here = mine + at + piece * kPiece;
           Quad x = {0, 0, 0, 0}, y = {0, 0, 0, 0};
-          if (line < PARTS) x = *reinterpret_cast<const Quad*>(here), y = *reinterpret_cast<const Quad*>(here + 8);
+          if (line < parts) x = *reinterpret_cast<const Quad*>(here), y = *reinterpret_cast<const Quad*>(here + 8);
           uint2 a = halves_of(above.x), b = halves_of(below.x);
           multiply_halves(left, a.x, b.x, a.y, b.y, x.x, x.y);
           a = halves_of(above.y), b = halves_of(below.y);
@@ -201,7 +202,7 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
         const Quad above = *reinterpret_cast<const Quad*>(slot + upper + piece * kPiece);
         const Quad below = *reinterpret_cast<const Quad*>(slot + lower + piece * kPiece);
         Quad x = {0, 0, 0, 0};
-        if (line < PARTS) x = *reinterpret_cast<const Quad*>(mine + (at + piece * kPiece) / kValueBytes);
+        if (line < parts) x = *reinterpret_cast<const Quad*>(mine + (at + piece * kPiece) / kValueBytes);
         multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
         multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
       }

@@ -18,18 +18,17 @@ constexpr int kFields = 12;                          // of a layer's record
 constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
 
-// A team waits only for its own slots, at most 2 kTeams - 1 apart. What the round before has left in a slot must be full by
-// then: with more copies under way, the team would take the turn before that one for its own.
-static_assert(kUnderWay + 2 * kTeams - 1 <= STAGES, "a team's next slot was full in the round before");
-static_assert(kTile % kCopiers == 0, "copiers share a tile evenly");
+// A team waits for every fourth slot. Those of the round before must be full by then, or their turn would be taken for this.
+static_assert(kUnderWay + kTeams <= STAGES, "the copies under way and the teams' slots are of one round");
+static_assert(kTile % kCopiers == 0, "copiers share a slot evenly");
 static_assert(2 * kPositions * kHeadRow <= kRowsBytes && kGroup <= 8, "a slot holds whole heads, of at most 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
 static __device__ constexpr int whole_tiles(int rows) { return (rows + kTile - 1) / kTile * kTile; }
 static __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 
-constexpr int kGates = whole_tiles(most_rows(INNER));
-constexpr int kSums = larger(2 * kGates, larger(whole_tiles(most_rows(kMade)), whole_tiles(most_rows(DIM))));
+constexpr int kGateSums = whole_tiles(most_rows(INNER));
+constexpr int kSums = larger(2 * kGateSums, larger(whole_tiles(most_rows(kMade)), whole_tiles(most_rows(DIM))));
 constexpr int kRowValues = larger(2 * DIM + kPartGap, larger(kQueries, INNER));
 constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
 
@@ -50,8 +49,11 @@ struct Step {
   int count;
 };
 
-// fields of a layer's record; scales are at 4 above their weight
-enum { kQkv, kOut, kGateUp, kDown, kQkvScales, kOutScales, kGateUpScales, kDownScales, kNorm, kMlpNorm, kQNorm, kKNorm };
+// a layer's products; attention is before kOut
+enum { kQkv, kOut, kGates, kUps, kDown, kProducts };
+
+// fields of a layer's record, behind four weights and their scales
+enum { kScales = 4, kNorm = 8, kMlpNorm, kQNorm, kKNorm };
 
 static __device__ __forceinline__ float low_of(u32 pair) { return as_float(pair << 16); }
 static __device__ __forceinline__ float high_of(u32 pair) { return as_float(pair & 0xffff0000u); }
@@ -90,7 +92,9 @@ static __device__ __forceinline__ int chunk_of(int rows) {
 // the slots, as seen by one warp
 struct Ring {
   u32 memory, barriers;
-  int slot = 0, turn = 0, begun = 0;
+  int slot = 0, turn = 0;
+  int begun = 0;  // of a copier: slots, up to kUnderWay
+  int order = 0;  // of the others: the team whose slot is next
 
   __device__ __forceinline__ u32 full() const { return barriers + 16 * slot; }
   __device__ __forceinline__ u32 empty() const { return barriers + 16 * slot + 8; }
@@ -108,14 +112,33 @@ struct Ring {
   }
 };
 
+// a program's rows of a weight, and bytes of each in a slot for a tile that is not full
 struct Rows {
-  int first, count;
+  int first, count, rest;
+
+  __device__ __forceinline__ int chunk(int tile) const { return count - tile < kTile ? rest : chunk_of(kTile); }
 };
 
 static __device__ __forceinline__ Rows rows_of(int rows) {
   const int first = static_cast<long long>(rows) * blockIdx.x / PROGRAMS;
-  return {first, static_cast<int>(static_cast<long long>(rows) * (blockIdx.x + 1) / PROGRAMS) - first};
+  const int count = static_cast<int>(static_cast<long long>(rows) * (blockIdx.x + 1) / PROGRAMS) - first;
+  return {first, count, chunk_of(count % kTile ? count % kTile : kTile)};
 }
+
+// the program's part of a layer's products
+struct Products {
+  Rows made = rows_of(kMade), summed = rows_of(DIM), gated = rows_of(INNER);
+
+  __device__ __forceinline__ Rows rows(int product) const {
+    Rows rows = product == kQkv ? made : product == kGates || product == kUps ? gated : summed;
+    if (product == kUps) rows.first += INNER;
+    return rows;
+  }
+  __device__ __forceinline__ static int width(int product) {
+    return product == kOut ? kQueries : product == kDown ? INNER : DIM;
+  }
+  __device__ __forceinline__ static int weight(int product) { return product < kUps ? product : product - 1; }
+};
 
 // the range of positions of a program, which may be empty; `count` ranges of a key head are not
 struct Range {
@@ -136,16 +159,15 @@ struct Range {
 
 // the warps that copy: each takes every fourth line of a slot
 
-template <int WIDTH>
-static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows,
+static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows, int width,
                                                   int copier, int lane) {
-  constexpr int kRow = WIDTH * kValueBytes;
+  const int whole = width * kValueBytes;
   for (int tile = 0; tile < rows.count; tile += kTile) {
-    const int count = min(kTile, rows.count - tile), chunk = chunk_of(count), first = rows.first + tile;
+    const int count = min(kTile, rows.count - tile), chunk = rows.chunk(tile), first = rows.first + tile;
     const int line = copier + kCopiers * lane, lines = (count - copier + kCopiers - 1) / kCopiers;
-    const char* source = weight + static_cast<long long>(first + line) * kRow;
-    for (int at = 0; at < kRow; at += chunk) {
-      const int bytes = min(chunk, kRow - at);
+    const char* source = weight + static_cast<long long>(first + line) * whole;
+    for (int at = 0; at < whole; at += chunk) {
+      const int bytes = min(chunk, whole - at);
       const bool scaled = FLOAT8 && copier < 2;
       ring.await_room();
       if (lane == 0) expect(ring.full(), lines * bytes + (scaled ? 4 * bytes / kSide : 0));
@@ -154,7 +176,7 @@ static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight,
       if (scaled && lane == 31) {
         const int block = (copier == 0 ? first : first + count - 1) / kSide;
         copy(ring.place() + kRowsBytes + copier * (kScaleBytes / 2),
-             reinterpret_cast<const char*>(scales + block * (WIDTH / kSide) + at / kSide), 4 * bytes / kSide, ring.full());
+             reinterpret_cast<const char*>(scales + block * (width / kSide) + at / kSide), 4 * bytes / kSide, ring.full());
       }
       ring.next();
     }
