@@ -12,6 +12,8 @@ constexpr int kMostChunk = 4096, kWhole = 8 * kPiece;  // bytes of a row in a sl
 constexpr int kRowsBytes = kTile * (1024 + kGap);
 constexpr int kSide = 128, kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
 constexpr int kSlot = kRowsBytes + kScaleBytes;
+constexpr int kAhead = AHEAD, kAheadPiece = 4096;    // bytes beyond the ring
+constexpr u32 kAheadPause = 240;                     // cycles from piece to piece: a program's share of memory's rate
 constexpr int kPositions = 32;                       // of keys and values in a slot
 constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + kHeadGap;
 constexpr int kFields = 12;                          // of a layer's record
@@ -103,12 +105,45 @@ struct Ring {
     if (++slot == STAGES) slot = 0, turn ^= 1;
   }
 
-  // a copier's wait for room, and for earlier copies
-  __device__ __forceinline__ void await_room() {
+  // a copier's wait for earlier copies
+  __device__ __forceinline__ void await_copies() {
     const bool around = slot < kUnderWay;
     if (begun == kUnderWay) wait_for(barriers + 16 * (slot - kUnderWay + (around ? STAGES : 0)), around ? turn ^ 1 : turn);
     begun += begun < kUnderWay;
-    wait_for(empty(), turn ^ 1);
+  }
+};
+
+// bytes of a weight
+struct Part {
+  const char* first;
+  int bytes;
+};
+
+// What a copier brings to the nearer cache while there is no room in the ring: what comes after the tile at hand.
+struct Ahead {
+  const char *at = nullptr, *end = nullptr, *next = nullptr, *next_end = nullptr;
+  bool beyond = false;  // `at` is in the next weight
+  u32 last = 0;
+
+  // begin with a program's rows of a weight, and name those of the next one
+  __device__ __forceinline__ void enter(Part part, Part then) {
+    if (!beyond) at = part.first;
+    beyond = false;
+    end = part.first + part.bytes, next = then.first, next_end = then.first + then.bytes;
+  }
+
+  __device__ __forceinline__ void step(const char* tile_end) {
+    const u32 now = clock_of_cycles();
+    if (now - last < kAheadPause) return;
+    last = now;
+    if (!beyond && at < tile_end) at = tile_end;
+    if (!beyond && at >= end) at = next, beyond = true;
+    const char* from = beyond ? next : tile_end;
+    const char* until = beyond ? next_end : end;
+    if (at - from >= kAhead || at >= until) return;
+    const int bytes = static_cast<int>(min(static_cast<long long>(kAheadPiece), static_cast<long long>(until - at)));
+    bring_nearer(at, bytes);
+    at += bytes;
   }
 };
 
@@ -138,6 +173,11 @@ struct Products {
     return product == kOut ? kQueries : product == kDown ? INNER : DIM;
   }
   __device__ __forceinline__ static int weight(int product) { return product < kUps ? product : product - 1; }
+  __device__ __forceinline__ Part part(const u64* record, int product) const {
+    const Rows of = rows(product);
+    const int whole = width(product) * kValueBytes;
+    return {reinterpret_cast<const char*>(record[weight(product)]) + static_cast<long long>(of.first) * whole, of.count * whole};
+  }
 };
 
 // the range of positions of a program, which may be empty; `count` ranges of a key head are not
@@ -160,7 +200,7 @@ struct Range {
 // the warps that copy: each takes every fourth line of a slot
 
 static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows, int width,
-                                                  int copier, int lane) {
+                                                  Ahead& ahead, int copier, int lane) {
   const int whole = width * kValueBytes;
   for (int tile = 0; tile < rows.count; tile += kTile) {
     const int count = min(kTile, rows.count - tile), chunk = rows.chunk(tile), first = rows.first + tile;
@@ -169,7 +209,15 @@ static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight,
     for (int at = 0; at < whole; at += chunk) {
       const int bytes = min(chunk, whole - at);
       const bool scaled = FLOAT8 && copier < 2;
-      ring.await_room();
+      ring.await_copies();
+      if (kAhead && copier == 0) {
+        SpinLimit limit;
+        for (; !phase_has_ended(ring.empty(), ring.turn ^ 1); limit.count())
+          if (lane == 0) ahead.step(weight + static_cast<long long>(first + count) * whole);
+        __syncwarp();
+      } else {
+        wait_for(ring.empty(), ring.turn ^ 1);
+      }
       if (lane == 0) expect(ring.full(), lines * bytes + (scaled ? 4 * bytes / kSide : 0));
       __syncwarp();
       if (line < count) copy(ring.place() + line * (chunk + kGap), source + at, bytes, ring.full());
@@ -189,7 +237,8 @@ static __device__ __forceinline__ void copy_heads(Ring& ring, const Step& step, 
   const char* keys = step.pool + layer * step.layer_bytes + range.head * kHeadBytes;
   for (int start = range.first; start < range.last; start += kPositions) {
     const int count = min(kPositions, range.last - start);
-    ring.await_room();
+    ring.await_copies();
+    wait_for(ring.empty(), ring.turn ^ 1);
     // heads are too small for the copy engine
 #pragma unroll 4
     for (int i = 32 * copier + lane; i < 2 * count * kQuads; i += 32 * kCopiers) {

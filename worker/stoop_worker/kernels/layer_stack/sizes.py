@@ -16,7 +16,7 @@ _SCALE_BYTES = 256  # of a slot, with float8
 _MOST_SPLITS = 16
 _MOST_ROWS = 256  # of a product in a program
 _MOST_GROUP = 8  # queries of a key head
-_LEAST_SLOTS = 10  # see kUnderWay in ring.cu
+_LEAST_SLOTS = 7  # see kUnderWay in ring.cu
 _A_PROGRAM = 227 * 1024
 
 

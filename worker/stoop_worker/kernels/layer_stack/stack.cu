@@ -34,14 +34,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
 
   if (warp >= kWarps) {
     const int copier = warp - kWarps;
+    Ahead ahead;
     for (int layer = 0; layer < step.count; layer++) {
       const u64* of = layers + layer * kFields;
 #pragma unroll 1
       for (int product = 0; product < kProducts; product++) {
         if (product == kOut) copy_heads(ring, step, layer, range, copier, lane);
-        const int weight = products.weight(product);
-        copy_rows(ring, reinterpret_cast<const char*>(of[weight]), reinterpret_cast<const float*>(of[weight + kScales]),
-                  products.rows(product), products.width(product), copier, lane);
+        const bool ends = product + 1 == kProducts, last = ends && layer + 1 == step.count;
+        const Part part = products.part(of, product), none{nullptr, 0};
+        ahead.enter(part, last ? none : products.part(ends ? of + kFields : of, ends ? 0 : product + 1));
+        copy_rows(ring, reinterpret_cast<const char*>(of[products.weight(product)]),
+                  reinterpret_cast<const float*>(of[products.weight(product) + kScales]), products.rows(product),
+                  products.width(product), ahead, copier, lane);
       }
     }
     return;
