@@ -31,7 +31,7 @@ ROUNDING = 8e-3
 
 SHAPES = {
     "heads of 64": DecoderSizes(512, 1024, 8, 2, 64, normed=False),
-    "normed heads of 128": DecoderSizes(512, 1568, 4, 2, 128, normed=True),
+    "normed heads of 128": DecoderSizes(512, 1600, 4, 2, 128, normed=True),
     "float8": DecoderSizes(512, 1024, 8, 2, 128, normed=True, float8=True),
 }
 PROGRAMS = {"heads of 64": 5, "normed heads of 128": 7, "float8": 7}

@@ -146,6 +146,7 @@ def source(sizes: Sizes) -> str:
         "PAGE": sizes.page,
         "PROGRAMS": sizes.programs,
         "SPLITS": sizes.splits,
+        "CHUNK": sizes.chunk,
         "STAGES": sizes.slots,
         "UNDER_WAY": _UNDER_WAY,
         "AHEAD": _AHEAD,

@@ -146,63 +146,81 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
   return factor;
 }
 
+// What a lane takes for half of two spans of float8 values of a row of the weight, and for its column of the row.
+struct Loaded {
+  Quad above, below, x = {0, 0, 0, 0}, y = {0, 0, 0, 0};
+
+  __device__ __forceinline__ void load(const char* weight, const u16* column, bool given) {
+    above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + kSpan);
+    if (given) x = *reinterpret_cast<const Quad*>(column), y = *reinterpret_cast<const Quad*>(column + 8);
+  }
+
+  __device__ __forceinline__ void multiply(float* left, float* right) const {
+    uint2 a = halves_of(above.x), b = halves_of(below.x);
+    multiply_halves(left, a.x, b.x, a.y, b.y, x.x, x.y);
+    a = halves_of(above.y), b = halves_of(below.y);
+    multiply_halves(right, a.x, b.x, a.y, b.y, x.z, x.w);
+    a = halves_of(above.z), b = halves_of(below.z);
+    multiply_halves(left, a.x, b.x, a.y, b.y, y.x, y.y);
+    a = halves_of(above.w), b = halves_of(below.w);
+    multiply_halves(right, a.x, b.x, a.y, b.y, y.z, y.w);
+  }
+};
+
 // Multiply the program's rows of a weight by the row; each warp's share of the sums goes to sums[row][warp].
 static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, const u16* row, float* sums, Rows rows,
                                                 int width, int parts) {
-  const int whole = width * kValueBytes;
+  const int whole = width * kValueBytes, chunk = rows.chunk;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
-  // a lane holds values of lines `line` and `line` + 8 of the tile, and of part `line` of the row
-  const u16* mine = row + (line < parts ? line * (width + kPartGap) : 0) + part * (16 / kValueBytes);
-  for (int tile = 0; tile < rows.count; tile += kTile) {
-    const int count = min(kTile, rows.count - tile), chunk = rows.chunk(tile);
-    const int upper = min(line, count - 1) * (chunk + kGap) + part * 16;
-    const int lower = min(line + 8, count - 1) * (chunk + kGap) + part * 16;
-    float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
+  // A product has 16 rows: 8 of the weight in one span, and the same in the next span. Of its columns two are the parts of
+  // the row in the first span, and two in the other. So the first lane of four has a row's sum over the first spans, and
+  // the second lane over the others.
+  const bool given = line < 4 && line % 2 < parts;
+  const u16* mine = row + (given ? line % 2 * (width + kPartGap) : 0) + line / 2 % 2 * (kSpan / kValueBytes) + part * (16 / kValueBytes);
+  for (int first = 0, count; first < rows.count; first += count) {
+    count = rows.lines_at(first);
+    const int from = min(line, count - 1) * (chunk + kGap) + part * 16;
+    float upper = 0, lower = 0;
 #if FLOAT8
-    const int block = (rows.first + tile) / kSide;
-    const int upper_scale = ((rows.first + tile + line) / kSide - block) * (kScaleBytes / 2);
-    const int lower_scale = ((rows.first + tile + line + 8) / kSide - block) * (kScaleBytes / 2);
+    const int top = rows.first + first, block = (top + line) / kSide - top / kSide;
+    const int scales = kSlot - kScaleBytes + block * (kScaleBytes / 2);
+#else
+    float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
 #endif
     for (int at = 0; at < whole; at += chunk, ring.next()) {
       const bool taken = ring.order == warp / kTeam;
       ring.order = (ring.order + 1) % kTeams;
       if (!taken) continue;
-      const int pieces = min(chunk, whole - at) / kPiece;
-      const int begin = pieces * (warp % kTeam) / kTeam, end = pieces * (warp % kTeam + 1) / kTeam;
+      const int steps = min(chunk, whole - at) / (2 * kSpan), half = steps * (warp % kTeam) / kTeam;
+      const int count_of = steps * (warp % kTeam + 1) / kTeam - half;
       const char* slot = memory + ring.slot * kSlot;
+      const char* weight = slot + from + half * (2 * kSpan);
+      const u16* column = mine + (at + half * (2 * kSpan)) / kValueBytes;
       wait_for(ring.full(), ring.turn);
 #if FLOAT8
-      constexpr int kPieces = kSide / kPiece;  // of a block
-#pragma unroll 2
-      for (int first = begin; first < end; first += kPieces) {
+      const char* scale = slot + scales + half * 8;
+      // each half of a step is loaded before the product of the half before; what is loaded last is not used
+      Loaded now, next;
+      now.load(weight, column, given);
+#pragma unroll 1
+      for (int step = 0; step < count_of; step++) {
         float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int piece = first; piece < first + kPieces; piece++) {
-          const Quad above = *reinterpret_cast<const Quad*>(slot + upper + piece * kPiece);
-          const Quad below = *reinterpret_cast<const Quad*>(slot + lower + piece * kPiece);
-          const u16* here = mine + at + piece * kPiece;
-          Quad x = {0, 0, 0, 0}, y = {0, 0, 0, 0};
-          if (line < parts) x = *reinterpret_cast<const Quad*>(here), y = *reinterpret_cast<const Quad*>(here + 8);
-          uint2 a = halves_of(above.x), b = halves_of(below.x);
-          multiply_halves(left, a.x, b.x, a.y, b.y, x.x, x.y);
-          a = halves_of(above.y), b = halves_of(below.y);
-          multiply_halves(right, a.x, b.x, a.y, b.y, x.z, x.w);
-          a = halves_of(above.z), b = halves_of(below.z);
-          multiply_halves(left, a.x, b.x, a.y, b.y, y.x, y.y);
-          a = halves_of(above.w), b = halves_of(below.w);
-          multiply_halves(right, a.x, b.x, a.y, b.y, y.z, y.w);
-        }
-        const char* scale = slot + kRowsBytes + first / kPieces * 4;
-        even[0] += *reinterpret_cast<const float*>(scale + upper_scale) * ((left[0] + left[1]) + (right[0] + right[1]));
-        even[2] += *reinterpret_cast<const float*>(scale + lower_scale) * ((left[2] + left[3]) + (right[2] + right[3]));
+        next.load(weight + kPiece, column + kPiece, given);
+        now.multiply(left, right);
+        weight += 2 * kSpan, column += 2 * kSpan;
+        now.load(weight, column, given);
+        const float2 factors = *reinterpret_cast<const float2*>(scale + step * 8);
+        next.multiply(left, right);
+        upper += factors.x * ((left[0] + left[1]) + (right[0] + right[1]));
+        lower += factors.y * ((left[2] + left[3]) + (right[2] + right[3]));
       }
 #else
 #pragma unroll 4
-      for (int piece = begin; piece < end; piece++) {
-        const Quad above = *reinterpret_cast<const Quad*>(slot + upper + piece * kPiece);
-        const Quad below = *reinterpret_cast<const Quad*>(slot + lower + piece * kPiece);
+      for (int step = 0; step < count_of; step++) {
+        const Quad above = *reinterpret_cast<const Quad*>(weight + step * (2 * kSpan));
+        const Quad below = *reinterpret_cast<const Quad*>(weight + step * (2 * kSpan) + kSpan);
         Quad x = {0, 0, 0, 0};
-        if (line < parts) x = *reinterpret_cast<const Quad*>(mine + (at + piece * kPiece) / kValueBytes);
+        if (given) x = *reinterpret_cast<const Quad*>(column + step * (2 * kSpan / kValueBytes));
         multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
         multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
       }
@@ -210,10 +228,12 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
       __syncwarp();
       if (lane == 0) arrive(ring.empty());
     }
-    if (part == 0) {
-      sums[(tile + line) * kWarps + warp] = even[0] + even[1] + odd[0] + odd[1];
-      sums[(tile + line + 8) * kWarps + warp] = even[2] + even[3] + odd[2] + odd[3];
-    }
+#if !FLOAT8
+    upper = even[0] + even[1] + odd[0] + odd[1], lower = even[2] + even[3] + odd[2] + odd[3];
+#endif
+    float sum = part == 0 ? upper : lower;
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    if (part == 0 && line < count) sums[(first + line) * kWarps + warp] = sum;
   }
 }
 

@@ -6,24 +6,25 @@ constexpr int kTeam = 2, kTeams = kWarps / kTeam;                    // warps of
 constexpr int kUnderWay = UNDER_WAY;  // slots; with more, what programs tell each other would queue behind copies
 constexpr int kValueBytes = FLOAT8 ? 1 : 2;
 constexpr int kGroup = HEADS / KEY_HEADS, kQueries = HEADS * HEAD_DIM, kMade = (HEADS + 2 * KEY_HEADS) * HEAD_DIM;
-constexpr int kTile = 16;                              // rows of a weight that are multiplied at once
-constexpr int kPiece = 64, kGap = 64;                  // bytes of a row in two products; bytes between rows in a slot
-constexpr int kMostChunk = 4096, kWhole = 8 * kPiece;  // bytes of a row in a slot
-constexpr int kRowsBytes = kTile * (1024 + kGap);
-constexpr int kSide = 128, kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
-constexpr int kSlot = kRowsBytes + kScaleBytes;
+constexpr int kLines = 8, kGap = 64;                   // rows of a weight in a slot, and bytes between them
+constexpr int kPiece = 64, kSide = 128;                // bytes of a row that a quarter of a warp reads; of a block's scale
+constexpr int kSpan = FLOAT8 ? kSide : kPiece;         // bytes; a product is of two spans of each row
+constexpr int kMostChunk = 2 * CHUNK, kWhole = 512;    // bytes of a row in a slot
+constexpr int kTile = 16;                              // positions that are attended to at once
 constexpr int kAhead = AHEAD, kAheadPiece = 4096;    // bytes beyond the ring
 constexpr u32 kAheadPause = 240;                     // cycles from piece to piece: a program's share of memory's rate
 constexpr int kPositions = 32;                       // of keys and values in a slot
 constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + kHeadGap;
+constexpr int kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
+constexpr int kRowsBytes = kLines * (CHUNK + kGap), kHeadsBytes = 2 * kPositions * kHeadRow;
+constexpr int kSlot = (kRowsBytes > kHeadsBytes ? kRowsBytes : kHeadsBytes) + kScaleBytes;
 constexpr int kFields = 12;                          // of a layer's record
 constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
 
 // A team waits for every fourth slot. Those of the round before must be full by then, or their turn would be taken for this.
 static_assert(kUnderWay + kTeams <= STAGES, "the copies under way and the teams' slots are of one round");
-static_assert(kTile % kCopiers == 0, "copiers share a slot evenly");
-static_assert(2 * kPositions * kHeadRow <= kRowsBytes && kGroup <= 8, "a slot holds whole heads, of at most 8 queries");
+static_assert(kGroup <= 8, "a product has columns for 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
 static __device__ constexpr int whole_tiles(int rows) { return (rows + kTile - 1) / kTile * kTile; }
@@ -86,11 +87,6 @@ static __device__ __forceinline__ void wait_for(u32 barrier, int turn) {
 
 static __device__ __forceinline__ void sync_multiplying() { named_barrier(kMultiplying); }
 
-// bytes of each row in a slot that holds so many rows
-static __device__ __forceinline__ int chunk_of(int rows) {
-  return min(kMostChunk, (kRowsBytes / rows - kGap) / kWhole * kWhole);
-}
-
 // the slots, as seen by one warp
 struct Ring {
   u32 memory, barriers;
@@ -147,17 +143,20 @@ struct Ahead {
   }
 };
 
-// a program's rows of a weight, and bytes of each in a slot for a tile that is not full
+// a program's rows of a weight: slots of `lines` rows come first, then slots with one less
 struct Rows {
-  int first, count, rest;
+  int first, count, lines, wider;  // `wider` are the rows of the first kind of slot
+  int chunk;                       // bytes of each row in a slot
 
-  __device__ __forceinline__ int chunk(int tile) const { return count - tile < kTile ? rest : chunk_of(kTile); }
+  __device__ __forceinline__ int lines_at(int row) const { return row < wider ? lines : lines - 1; }
 };
 
 static __device__ __forceinline__ Rows rows_of(int rows) {
   const int first = static_cast<long long>(rows) * blockIdx.x / PROGRAMS;
   const int count = static_cast<int>(static_cast<long long>(rows) * (blockIdx.x + 1) / PROGRAMS) - first;
-  return {first, count, chunk_of(count % kTile ? count % kTile : kTile)};
+  const int tiles = max((count + kLines - 1) / kLines, 1), lines = max((count + tiles - 1) / tiles, 1);
+  const int chunk = min(kMostChunk, (kRowsBytes / lines - kGap) / kWhole * kWhole);
+  return {first, count, lines, (count - tiles * (lines - 1)) * lines, chunk};
 }
 
 // the program's part of a layer's products
@@ -201,9 +200,10 @@ struct Range {
 
 static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows, int width,
                                                   Ahead& ahead, int copier, int lane) {
-  const int whole = width * kValueBytes;
-  for (int tile = 0; tile < rows.count; tile += kTile) {
-    const int count = min(kTile, rows.count - tile), chunk = rows.chunk(tile), first = rows.first + tile;
+  const int whole = width * kValueBytes, chunk = rows.chunk;
+  for (int row = 0, count; row < rows.count; row += count) {
+    count = rows.lines_at(row);
+    const int first = rows.first + row;
     const int line = copier + kCopiers * lane, lines = (count - copier + kCopiers - 1) / kCopiers;
     const char* source = weight + static_cast<long long>(first + line) * whole;
     for (int at = 0; at < whole; at += chunk) {
@@ -223,7 +223,7 @@ static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight,
       if (line < count) copy(ring.place() + line * (chunk + kGap), source + at, bytes, ring.full());
       if (scaled && lane == 31) {
         const int block = (copier == 0 ? first : first + count - 1) / kSide;
-        copy(ring.place() + kRowsBytes + copier * (kScaleBytes / 2),
+        copy(ring.place() + kSlot - kScaleBytes + copier * (kScaleBytes / 2),
              reinterpret_cast<const char*>(scales + block * (width / kSide) + at / kSide), 4 * bytes / kSide, ring.full());
       }
       ring.next();
