@@ -167,7 +167,8 @@ struct Loaded {
   }
 };
 
-// Multiply the program's rows of a weight by the row; each warp's share of the sums goes to sums[row][warp].
+// Multiply the program's rows of a weight by the row. Each warp takes its team's slots, which are every fourth; `sums` has
+// kWarps places for each row, of which `sum_of` adds those that the row's slots fill.
 static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, const u16* row, float* sums, Rows rows,
                                                 int width, int parts) {
   const int whole = width * kValueBytes, chunk = rows.chunk;
@@ -177,69 +178,82 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
   // the second lane over the others.
   const bool given = line < 4 && line % 2 < parts;
   const u16* mine = row + (given ? line % 2 * (width + kPartGap) : 0) + line / 2 % 2 * (kSpan / kValueBytes) + part * (16 / kValueBytes);
-  for (int first = 0, count; first < rows.count; first += count) {
-    count = rows.lines_at(first);
-    const int from = min(line, count - 1) * (chunk + kGap) + part * 16;
-    float upper = 0, lower = 0;
+  const int member = warp % kTeam, before = (warp / kTeam + kTeams - ring.order) % kTeams;  // slots before the team's first
+  const int slots = rows.tiles * rows.chunks, tiles_on = kTeams / rows.chunks, chunks_on = kTeams - tiles_on * rows.chunks;
+  int tile = before / rows.chunks, at = before - tile * rows.chunks;
+  Ring own = ring;
+  own.skip(before);
+  float upper = 0, lower = 0;
+#if !FLOAT8
+  float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
+#endif
+  for (int left = slots - before; left > 0; left -= kTeams) {
+    const int first = rows.row_at(tile), count = rows.lines_at(tile), start = at * chunk;
+    const int steps = min(chunk, whole - start) / (2 * kSpan), begin = steps * member / kTeam;
+    const int end = steps * (member + 1) / kTeam;
+    const char* slot = memory + own.slot * kSlot;
+    const char* weight = slot + min(line, count - 1) * (chunk + kGap) + part * 16 + begin * (2 * kSpan);
+    const u16* column = mine + (start + begin * (2 * kSpan)) / kValueBytes;
+    wait_for(own.full(), own.turn);
 #if FLOAT8
     const int top = rows.first + first, block = (top + line) / kSide - top / kSide;
-    const int scales = kSlot - kScaleBytes + block * (kScaleBytes / 2);
-#else
-    float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
-#endif
-    for (int at = 0; at < whole; at += chunk, ring.next()) {
-      const bool taken = ring.order == warp / kTeam;
-      ring.order = (ring.order + 1) % kTeams;
-      if (!taken) continue;
-      const int steps = min(chunk, whole - at) / (2 * kSpan), half = steps * (warp % kTeam) / kTeam;
-      const int count_of = steps * (warp % kTeam + 1) / kTeam - half;
-      const char* slot = memory + ring.slot * kSlot;
-      const char* weight = slot + from + half * (2 * kSpan);
-      const u16* column = mine + (at + half * (2 * kSpan)) / kValueBytes;
-      wait_for(ring.full(), ring.turn);
-#if FLOAT8
-      const char* scale = slot + scales + half * 8;
-      // each half of a step is loaded before the product of the half before; what is loaded last is not used
-      Loaded now, next;
-      now.load(weight, column, given);
+    const char* scale = slot + kSlot - kScaleBytes + block * (kScaleBytes / 2) + begin * 8;
+    // each half of a step is loaded before the product of the half before; what is loaded last is not used
+    Loaded now, next;
+    now.load(weight, column, given);
 #pragma unroll 1
-      for (int step = 0; step < count_of; step++) {
-        float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
-        next.load(weight + kPiece, column + kPiece, given);
-        now.multiply(left, right);
-        weight += 2 * kSpan, column += 2 * kSpan;
-        now.load(weight, column, given);
-        const float2 factors = *reinterpret_cast<const float2*>(scale + step * 8);
-        next.multiply(left, right);
-        upper += factors.x * ((left[0] + left[1]) + (right[0] + right[1]));
-        lower += factors.y * ((left[2] + left[3]) + (right[2] + right[3]));
-      }
+    for (int step = begin; step < end; step++) {
+      float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
+      next.load(weight + kPiece, column + kPiece, given);
+      now.multiply(left, right);
+      weight += 2 * kSpan, column += 2 * kSpan;
+      now.load(weight, column, given);
+      const float2 factors = *reinterpret_cast<const float2*>(scale);
+      scale += 8;
+      next.multiply(left, right);
+      upper += factors.x * ((left[0] + left[1]) + (right[0] + right[1]));
+      lower += factors.y * ((left[2] + left[3]) + (right[2] + right[3]));
+    }
 #else
 #pragma unroll 4
-      for (int step = 0; step < count_of; step++) {
-        const Quad above = *reinterpret_cast<const Quad*>(weight + step * (2 * kSpan));
-        const Quad below = *reinterpret_cast<const Quad*>(weight + step * (2 * kSpan) + kSpan);
-        Quad x = {0, 0, 0, 0};
-        if (given) x = *reinterpret_cast<const Quad*>(column + step * (2 * kSpan / kValueBytes));
-        multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
-        multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
-      }
-#endif
-      __syncwarp();
-      if (lane == 0) arrive(ring.empty());
+    for (int step = begin; step < end; step++) {
+      const Quad above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + kSpan);
+      Quad x = {0, 0, 0, 0};
+      if (given) x = *reinterpret_cast<const Quad*>(column);
+      weight += 2 * kSpan, column += 2 * kSpan / kValueBytes;
+      multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
+      multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
     }
+#endif
+    __syncwarp();
+    if (lane == 0) arrive(own.empty());
+    own.skip(kTeams);
+    // a team's slots of a tile are one after the other
+    const int place = at % kTeams * kTeam + member;
+    const bool ends = at + kTeams >= rows.chunks;
+    tile += tiles_on, at += chunks_on;
+    if (at >= rows.chunks) at -= rows.chunks, tile++;
+    if (!ends) continue;
 #if !FLOAT8
     upper = even[0] + even[1] + odd[0] + odd[1], lower = even[2] + even[3] + odd[2] + odd[3];
+#pragma unroll
+    for (int i = 0; i < 4; i++) even[i] = odd[i] = 0;
 #endif
     float sum = part == 0 ? upper : lower;
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    if (part == 0 && line < count) sums[(first + line) * kWarps + warp] = sum;
+    if (part == 0 && line < count) sums[(first + line) * kWarps + place] = sum;
+    upper = lower = 0;
   }
+  for (int left = slots; left > 0; left -= STAGES) ring.skip(min(left, STAGES));
+  ring.order = (ring.order + slots) % kTeams;
 }
 
-static __device__ __forceinline__ float sum_of(const float* sums, int row) {
-  const float4 first = *reinterpret_cast<const float4*>(sums + row * kWarps);
-  const float4 last = *reinterpret_cast<const float4*>(sums + row * kWarps + 4);
-  return ((first.x + first.y) + (first.z + first.w)) + ((last.x + last.y) + (last.z + last.w));
+static __device__ __forceinline__ float sum_of(const float* sums, int row, Rows rows) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kTeams; i++) {
+    const float2 pair = *reinterpret_cast<const float2*>(sums + row * kWarps + i * kTeam);
+    if (i < rows.chunks) sum += pair.x + pair.y;
+  }
+  return sum;
 }
-

@@ -97,8 +97,11 @@ struct Ring {
   __device__ __forceinline__ u32 full() const { return barriers + 16 * slot; }
   __device__ __forceinline__ u32 empty() const { return barriers + 16 * slot + 8; }
   __device__ __forceinline__ u32 place() const { return memory + slot * kSlot; }
-  __device__ __forceinline__ void next() {
-    if (++slot == STAGES) slot = 0, turn ^= 1;
+  __device__ __forceinline__ void next() { skip(1); }
+  // at most STAGES slots
+  __device__ __forceinline__ void skip(int slots) {
+    slot += slots;
+    if (slot >= STAGES) slot -= STAGES, turn ^= 1;
   }
 
   // a copier's wait for earlier copies
@@ -143,28 +146,33 @@ struct Ahead {
   }
 };
 
-// a program's rows of a weight: slots of `lines` rows come first, then slots with one less
+// A program's rows of a weight, in tiles of `lines` rows, of which the later ones may have one less. A tile is in `chunks`
+// slots, one after the other.
 struct Rows {
-  int first, count, lines, wider;  // `wider` are the rows of the first kind of slot
-  int chunk;                       // bytes of each row in a slot
+  int first, count, full;  // `full` tiles have all lines
+  int lines, tiles, chunk, chunks;  // a slot has `chunk` bytes of each row
 
-  __device__ __forceinline__ int lines_at(int row) const { return row < wider ? lines : lines - 1; }
+  __device__ __forceinline__ int row_at(int tile) const { return tile * (lines - 1) + min(tile, full); }
+  __device__ __forceinline__ int lines_at(int tile) const { return lines - (tile >= full); }
 };
 
-static __device__ __forceinline__ Rows rows_of(int rows) {
-  const int first = static_cast<long long>(rows) * blockIdx.x / PROGRAMS;
-  const int count = static_cast<int>(static_cast<long long>(rows) * (blockIdx.x + 1) / PROGRAMS) - first;
-  const int tiles = max((count + kLines - 1) / kLines, 1), lines = max((count + tiles - 1) / tiles, 1);
-  const int chunk = min(kMostChunk, (kRowsBytes / lines - kGap) / kWhole * kWhole);
-  return {first, count, lines, (count - tiles * (lines - 1)) * lines, chunk};
+template <int ROWS, int WIDTH>
+static __device__ __forceinline__ Rows rows_of() {
+  constexpr int kMost = most_rows(ROWS), kTiles = (kMost + kLines - 1) / kLines, kEach = (kMost + kTiles - 1) / kTiles;
+  constexpr int kRoom = (kRowsBytes / kEach - kGap) / kWhole * kWhole, kChunk = kRoom < kMostChunk ? kRoom : kMostChunk;
+  constexpr int kChunks = (WIDTH * kValueBytes + kChunk - 1) / kChunk;
+  const int first = static_cast<long long>(ROWS) * blockIdx.x / PROGRAMS;
+  const int count = static_cast<int>(static_cast<long long>(ROWS) * (blockIdx.x + 1) / PROGRAMS) - first;
+  return {first, count, count - kTiles * (kEach - 1), kEach, kTiles, kChunk, kChunks};
 }
 
 // the program's part of a layer's products
 struct Products {
-  Rows made = rows_of(kMade), summed = rows_of(DIM), gated = rows_of(INNER);
+  Rows made = rows_of<kMade, DIM>(), out = rows_of<DIM, kQueries>();
+  Rows gated = rows_of<INNER, DIM>(), down = rows_of<DIM, INNER>();
 
   __device__ __forceinline__ Rows rows(int product) const {
-    Rows rows = product == kQkv ? made : product == kGates || product == kUps ? gated : summed;
+    Rows rows = product == kQkv ? made : product == kOut ? out : product == kDown ? down : gated;
     if (product == kUps) rows.first += INNER;
     return rows;
   }
@@ -201,9 +209,8 @@ struct Range {
 static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows, int width,
                                                   Ahead& ahead, int copier, int lane) {
   const int whole = width * kValueBytes, chunk = rows.chunk;
-  for (int row = 0, count; row < rows.count; row += count) {
-    count = rows.lines_at(row);
-    const int first = rows.first + row;
+  for (int tile = 0; tile < rows.tiles; tile++) {
+    const int count = rows.lines_at(tile), first = rows.first + rows.row_at(tile);
     const int line = copier + kCopiers * lane, lines = (count - copier + kCopiers - 1) / kCopiers;
     const char* source = weight + static_cast<long long>(first + line) * whole;
     for (int at = 0; at < whole; at += chunk) {

@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
     rotation.sines[i] = pair < FREQUENCIES ? from[1] : 0;
   }
   const int mine = threadIdx.x;
-  float residual = mine < products.summed.count ? wide(step.x[products.summed.first + mine]) : 0;
+  float residual = mine < products.down.count ? wide(step.x[products.down.first + mine]) : 0;
   const u32 before = *step.counters;
 
   for (int layer = 0; layer < step.count; layer++) {
@@ -94,11 +94,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       if (product == kGates) continue;
       sync_multiplying();
       if (mine >= rows.count) continue;
-      const float sum = sum_of(sums, mine) * factor;
+      const float sum = sum_of(sums, mine, rows) * factor;
       if (product == kQkv) {
         share(step.qkv + rows.first + mine, word_of(narrow(sum), number));
       } else if (product == kUps) {
-        const float gate = sum_of(shared.sums, mine) * factor;
+        const float gate = sum_of(shared.sums, mine, rows) * factor;
         share(step.inner + products.gated.first + mine, word_of(narrow(gate / (1 + __expf(-gate)) * sum), number));
       } else {
         const u16 rounded = narrow(residual + sum);
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       }
     }
   }
-  if (mine < products.summed.count) step.y[products.summed.first + mine] = narrow(residual);
+  if (mine < products.down.count) step.y[products.down.first + mine] = narrow(residual);
 
   // all programs have read the first counter by then, and none waits any more
   if (threadIdx.x == 0 && fetch_add(step.counters + 1) + 1 == PROGRAMS) {
