@@ -33,6 +33,10 @@ static __device__ __forceinline__ float most_of_warp(float value) {
   return value;
 }
 
+// the parts of a row; a float16 value of a row that a power of two has brought near the largest is exact enough
+template <bool NORM>
+constexpr int kParts = NORM && !FLOAT8 ? 2 : 1;
+
 // Take a row that all programs share, times the norm's weights if it has one, to shared memory; returns the factor of the
 // products with it. A value there is the sum of one part of 16 bits, or with a norm of two. A `plain` row is whole already.
 template <int WIDTH, bool NORM>
@@ -120,21 +124,20 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
   for (int i = 0; i < kEach; i++) {
     const int group = i * kMultiplying + threadIdx.x;
     if (group >= kGroups) continue;
-    u32 first[2], second[2];
+    u32 first[2];
+    [[maybe_unused]] u32 second[2];
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       const float a = values[i][2 * j] * up, b = values[i][2 * j + 1] * up;
 #if FLOAT8
       first[j] = half_pair(a, b);
-      const float2 rounded = of_half_pair(first[j]);
-      second[j] = half_pair(a - rounded.x, b - rounded.y);
 #else
       first[j] = narrow(a, b);
       second[j] = narrow(a - low_of(first[j]), b - high_of(first[j]));
 #endif
     }
     *reinterpret_cast<uint2*>(row + 4 * group) = {first[0], first[1]};
-    if constexpr (NORM) *reinterpret_cast<uint2*>(row + kApart + 4 * group) = {second[0], second[1]};
+    if constexpr (kParts<NORM> == 2) *reinterpret_cast<uint2*>(row + kApart + 4 * group) = {second[0], second[1]};
   }
   sync_multiplying();
   if constexpr (NORM) {
@@ -179,15 +182,18 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
   const bool given = line < 4 && line % 2 < parts;
   const u16* mine = row + (given ? line % 2 * (width + kPartGap) : 0) + line / 2 % 2 * (kSpan / kValueBytes) + part * (16 / kValueBytes);
   const int member = warp % kTeam, before = (warp / kTeam + kTeams - ring.order) % kTeams;  // slots before the team's first
-  const int slots = rows.tiles * rows.chunks, tiles_on = kTeams / rows.chunks, chunks_on = kTeams - tiles_on * rows.chunks;
-  int tile = before / rows.chunks, at = before - tile * rows.chunks;
+  const int chunks_on = kTeams - rows.tiles_on * rows.chunks;
+  int tile = 0, at = before;
+#pragma unroll
+  for (int i = 1; i < kTeams; i++)
+    if (at >= rows.chunks) tile++, at -= rows.chunks;
   Ring own = ring;
   own.skip(before);
   float upper = 0, lower = 0;
 #if !FLOAT8
   float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
 #endif
-  for (int left = slots - before; left > 0; left -= kTeams) {
+  for (int left = rows.slots - before; left > 0; left -= kTeams) {
     const int first = rows.row_at(tile), count = rows.lines_at(tile), start = at * chunk;
     const int steps = min(chunk, whole - start) / (2 * kSpan), begin = steps * member / kTeam;
     const int end = steps * (member + 1) / kTeam;
@@ -231,7 +237,7 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
     // a team's slots of a tile are one after the other
     const int place = at % kTeams * kTeam + member;
     const bool ends = at + kTeams >= rows.chunks;
-    tile += tiles_on, at += chunks_on;
+    tile += rows.tiles_on, at += chunks_on;
     if (at >= rows.chunks) at -= rows.chunks, tile++;
     if (!ends) continue;
 #if !FLOAT8
@@ -244,8 +250,9 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
     if (part == 0 && line < count) sums[(first + line) * kWarps + place] = sum;
     upper = lower = 0;
   }
-  for (int left = slots; left > 0; left -= STAGES) ring.skip(min(left, STAGES));
-  ring.order = (ring.order + slots) % kTeams;
+  ring.skip(rows.beyond);
+  ring.turn ^= rows.turns;
+  ring.order = (ring.order + rows.slots) % kTeams;
 }
 
 static __device__ __forceinline__ float sum_of(const float* sums, int row, Rows rows) {

@@ -151,6 +151,8 @@ struct Ahead {
 struct Rows {
   int first, count, full;  // `full` tiles have all lines
   int lines, tiles, chunk, chunks;  // a slot has `chunk` bytes of each row
+  int tiles_on;                     // tiles from a team's slot to its next one, and less than a tile more
+  int slots, beyond, turns;         // slots in all, those beyond whole rounds of the ring, and whether it turns
 
   __device__ __forceinline__ int row_at(int tile) const { return tile * (lines - 1) + min(tile, full); }
   __device__ __forceinline__ int lines_at(int tile) const { return lines - (tile >= full); }
@@ -163,7 +165,9 @@ static __device__ __forceinline__ Rows rows_of() {
   constexpr int kChunks = (WIDTH * kValueBytes + kChunk - 1) / kChunk;
   const int first = static_cast<long long>(ROWS) * blockIdx.x / PROGRAMS;
   const int count = static_cast<int>(static_cast<long long>(ROWS) * (blockIdx.x + 1) / PROGRAMS) - first;
-  return {first, count, count - kTiles * (kEach - 1), kEach, kTiles, kChunk, kChunks};
+  constexpr int kSlots = kTiles * kChunks;
+  return {first,   count,  count - kTiles * (kEach - 1), kEach, kTiles, kChunk, kChunks, kTeams / kChunks,
+          kSlots, kSlots % STAGES, kSlots / STAGES % 2};
 }
 
 // the program's part of a layer's products

@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
         factor = load_row<INNER, false>(row, step.inner, number, nullptr, nullptr, 0, shared.squares, shared.most);
       }
       float* sums = shared.sums + (product == kUps ? kGateSums * kWarps : 0);
-      multiply(ring, memory, row, sums, rows, products.width(product), product == kOut || product == kDown ? 1 : 2);
+      multiply(ring, memory, row, sums, rows, products.width(product), product == kOut || product == kDown ? 1 : kParts<true>);
       if (product == kGates) continue;
       sync_multiplying();
       if (mine >= rows.count) continue;
