@@ -170,50 +170,69 @@ struct Loaded {
   }
 };
 
-// Multiply the program's rows of a weight by the row. Each warp takes its team's slots, which are every fourth; `sums` has
-// kWarps places for each row, of which `sum_of` adds those that the row's slots fill.
-static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, const u16* row, float* sums, Rows rows,
-                                                int width, int parts) {
-  const int whole = width * kValueBytes, chunk = rows.chunk;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
-  // A product has 16 rows: 8 of the weight in one span, and the same in the next span. Of its columns two are the parts of
-  // the row in the first span, and two in the other. So the first lane of four has a row's sum over the first spans, and
-  // the second lane over the others.
-  const bool given = line < 4 && line % 2 < parts;
-  const u16* mine = row + (given ? line % 2 * (width + kPartGap) : 0) + line / 2 % 2 * (kSpan / kValueBytes) + part * (16 / kValueBytes);
-  const int member = warp % kTeam, before = (warp / kTeam + kTeams - ring.order) % kTeams;  // slots before the team's first
-  const int chunks_on = kTeams - rows.tiles_on * rows.chunks;
-  int tile = 0, at = before;
+// A warp's slots of a product, which are its team's: every fourth. They are found before the row is there.
+struct Own {
+  Rows rows;
+  Ring ring;
+  int tile, at, left;  // the next slot: its tile, its place in the row, and the slots from there on
+  int row, column;     // where the lane's values begin in a slot, and in the row
+  bool given;
+
+  // Steps `all` to the next product. A product has 16 rows: 8 of the weight in one span, and the same in the next span. Of
+  // its columns two are the parts of the row in the first span, and two in the other. So the first lane of four has a row's
+  // sum over the first spans, and the second lane over the others.
+  __device__ __forceinline__ Own(Ring& all, Rows of, int width, int parts) : rows(of), ring(all) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
+    at = (warp / kTeam + kTeams - all.order) % kTeams, tile = 0, left = rows.slots - at;
+    ring.skip(at);
 #pragma unroll
-  for (int i = 1; i < kTeams; i++)
-    if (at >= rows.chunks) tile++, at -= rows.chunks;
-  Ring own = ring;
-  own.skip(before);
+    for (int i = 1; i < kTeams; i++)
+      if (at >= rows.chunks) tile++, at -= rows.chunks;
+    given = line < 4 && line % 2 < parts;
+    row = min(line, rows.lines - 1) * (rows.chunk + kGap) + part * 16;
+    column = (given ? line % 2 * (width + kPartGap) : 0) + line / 2 % 2 * (kSpan / kValueBytes) + part * (16 / kValueBytes);
+    all.skip(rows.beyond);
+    all.turn ^= rows.turns;
+    all.order = (all.order + rows.slots) % kTeams;
+  }
+
+  __device__ __forceinline__ void next() {
+    ring.skip(kTeams);
+    left -= kTeams, tile += rows.tiles_on, at += kTeams - rows.tiles_on * rows.chunks;
+    if (at >= rows.chunks) at -= rows.chunks, tile++;
+  }
+};
+
+// Multiply the program's rows of a weight by the row. `sums` has kWarps places for each row, of which `sum_of` adds those
+// that the row's slots fill.
+static __device__ __forceinline__ void multiply(Own own, const char* memory, const u16* row, float* sums, int width) {
+  const int whole = width * kValueBytes, chunk = own.rows.chunk;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4, member = warp % kTeam;
   float upper = 0, lower = 0;
 #if !FLOAT8
   float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
 #endif
-  for (int left = rows.slots - before; left > 0; left -= kTeams) {
-    const int first = rows.row_at(tile), count = rows.lines_at(tile), start = at * chunk;
+  while (own.left > 0) {
+    const int first = own.rows.row_at(own.tile), count = own.rows.lines_at(own.tile), start = own.at * chunk;
     const int steps = min(chunk, whole - start) / (2 * kSpan), begin = steps * member / kTeam;
     const int end = steps * (member + 1) / kTeam;
-    const char* slot = memory + own.slot * kSlot;
-    const char* weight = slot + min(line, count - 1) * (chunk + kGap) + part * 16 + begin * (2 * kSpan);
-    const u16* column = mine + (start + begin * (2 * kSpan)) / kValueBytes;
-    wait_for(own.full(), own.turn);
+    const char* slot = memory + own.ring.slot * kSlot;
+    const char* weight = slot + own.row + begin * (2 * kSpan);
+    const u16* column = row + own.column + (start + begin * (2 * kSpan)) / kValueBytes;
+    wait_for(own.ring.full(), own.ring.turn);
 #if FLOAT8
-    const int top = rows.first + first, block = (top + line) / kSide - top / kSide;
+    const int top = own.rows.first + first, block = (top + line) / kSide - top / kSide;
     const char* scale = slot + kSlot - kScaleBytes + block * (kScaleBytes / 2) + begin * 8;
     // each half of a step is loaded before the product of the half before; what is loaded last is not used
     Loaded now, next;
-    now.load(weight, column, given);
+    now.load(weight, column, own.given);
 #pragma unroll 1
     for (int step = begin; step < end; step++) {
       float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
-      next.load(weight + kPiece, column + kPiece, given);
+      next.load(weight + kPiece, column + kPiece, own.given);
       now.multiply(left, right);
       weight += 2 * kSpan, column += 2 * kSpan;
-      now.load(weight, column, given);
+      now.load(weight, column, own.given);
       const float2 factors = *reinterpret_cast<const float2*>(scale);
       scale += 8;
       next.multiply(left, right);
@@ -225,20 +244,18 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
     for (int step = begin; step < end; step++) {
       const Quad above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + kSpan);
       Quad x = {0, 0, 0, 0};
-      if (given) x = *reinterpret_cast<const Quad*>(column);
+      if (own.given) x = *reinterpret_cast<const Quad*>(column);
       weight += 2 * kSpan, column += 2 * kSpan / kValueBytes;
       multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
       multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
     }
 #endif
     __syncwarp();
-    if (lane == 0) arrive(own.empty());
-    own.skip(kTeams);
+    if (lane == 0) arrive(own.ring.empty());
     // a team's slots of a tile are one after the other
-    const int place = at % kTeams * kTeam + member;
-    const bool ends = at + kTeams >= rows.chunks;
-    tile += rows.tiles_on, at += chunks_on;
-    if (at >= rows.chunks) at -= rows.chunks, tile++;
+    const int place = own.at % kTeams * kTeam + member;
+    const bool ends = own.at + kTeams >= own.rows.chunks;
+    own.next();
     if (!ends) continue;
 #if !FLOAT8
     upper = even[0] + even[1] + odd[0] + odd[1], lower = even[2] + even[3] + odd[2] + odd[3];
@@ -250,9 +267,6 @@ static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, 
     if (part == 0 && line < count) sums[(first + line) * kWarps + place] = sum;
     upper = lower = 0;
   }
-  ring.skip(rows.beyond);
-  ring.turn ^= rows.turns;
-  ring.order = (ring.order + rows.slots) % kTeams;
 }
 
 static __device__ __forceinline__ float sum_of(const float* sums, int row, Rows rows) {

@@ -73,24 +73,27 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
 #pragma unroll 1
     for (int product = 0; product < kProducts; product++) {
       const Rows rows = products.rows(product);
-      const bool first = product == kQkv;
-      if (first || product == kGates) {
-        factor = load_row<DIM, true>(row, first ? step.out : step.middle, first ? number - 1 : number,
-                                     first && layer == 0 ? step.x : nullptr, halves(first ? kNorm : kMlpNorm),
-                                     step.epsilon, shared.squares, shared.most);
-      } else if (product == kOut) {
+      if (product == kOut) {
         if (range.attends()) {
           load_heads(shared.heads, step.qkv, number, halves(kQNorm), halves(kKNorm), rotation, range, step.head_epsilon);
           sync_multiplying();
           attend(step, ring, memory, row, shared, range, number, layer, context, slot);
         }
         if (range.shares()) combine(step, range, number);
+      }
+      const bool first = product == kQkv, normed = first || product == kGates || product == kUps;
+      const Own own(ring, rows, products.width(product), normed ? kParts<true> : 1);
+      if (first || product == kGates) {
+        factor = load_row<DIM, true>(row, first ? step.out : step.middle, first ? number - 1 : number,
+                                     first && layer == 0 ? step.x : nullptr, halves(first ? kNorm : kMlpNorm),
+                                     step.epsilon, shared.squares, shared.most);
+      } else if (product == kOut) {
         factor = load_row<kQueries, false>(row, step.attended, number, nullptr, nullptr, 0, shared.squares, shared.most);
       } else if (product == kDown) {
         factor = load_row<INNER, false>(row, step.inner, number, nullptr, nullptr, 0, shared.squares, shared.most);
       }
       float* sums = shared.sums + (product == kUps ? kGateSums * kWarps : 0);
-      multiply(ring, memory, row, sums, rows, products.width(product), product == kOut || product == kDown ? 1 : kParts<true>);
+      multiply(own, memory, row, sums, products.width(product));
       if (product == kGates) continue;
       sync_multiplying();
       if (mine >= rows.count) continue;
