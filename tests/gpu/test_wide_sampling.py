@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.kernels import early
 from stoop_worker.kernels.sampling import Limits, mask_of, reference, sample
 
 VOCABULARIES = [128_256, 151_936]
@@ -57,21 +58,49 @@ def test_limits_of_every_kind(vocabulary: int, top_k: int, dtype: torch.dtype) -
     assert (found == reference.sample(logits, *asked, limits)).double().mean() >= 0.99
 
 
+@pytest.mark.parametrize("count", [64, 256])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_greedy_rows_take_the_lowest_of_the_largest(vocabulary: int, dtype: torch.dtype) -> None:
-    logits = logits_of(256, vocabulary, dtype)
-    cold, top_ps, uniforms = rules(256, 0.0, 0.5)
+def test_greedy_rows_take_the_lowest_of_the_largest(vocabulary: int, dtype: torch.dtype, count: int) -> None:
+    logits = logits_of(count, vocabulary, dtype)
+    cold, top_ps, uniforms = rules(count, 0.0, 0.5)
     cold[::3] = 5e-324
     assert torch.equal(sample(logits, cold, top_ps, uniforms).cpu(), logits.cpu().argmax(dim=-1))
 
 
-@pytest.mark.parametrize("count", [3, 64])
-def test_rows_of_every_kind_go_together_and_alone(count: int) -> None:
+Asked = tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]
+
+
+def of_every_kind(count: int) -> Asked:
+    """Return logits, rules and numbers of ids to keep: every third row is greedy, every fourth keeps all weights."""
     logits, asked = logits_of(count, VOCABULARIES[1], torch.bfloat16), rules(count, 0.8, 0.9)
     asked[0][::3] = 0
     asked[1][::4] = 1
-    top_ks = (20 * (torch.arange(count, device="cuda") % 2)).int()
+    return logits, asked, (20 * (torch.arange(count, device="cuda") % 2)).int()
+
+
+@pytest.mark.parametrize("count", [1, 64])
+def test_launches_that_start_early_choose_the_same(count: int) -> None:
+    inputs = [of_every_kind(count) for _ in range(4)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(early, "launches_early", lambda device: False)
+        expected = [sample(logits, *asked, Limits(top_ks_B=top_ks)) for logits, asked, top_ks in inputs]
+    logits, asked, top_ks = (torch.empty_like(inputs[0][0]), rules(count, 0.8, 0.9), inputs[0][2].clone())
+    sample(logits, *asked, Limits(top_ks_B=top_ks))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = sample(logits, *asked, Limits(top_ks_B=top_ks))
+    for turn in range(40):
+        new_logits, new_rules, new_top_ks = inputs[turn % 4]
+        for place, value in zip((logits, *asked, top_ks), (new_logits, *new_rules, new_top_ks), strict=True):
+            place.copy_(value)
+        graph.replay()
+        assert torch.equal(found, expected[turn % 4])
+
+
+@pytest.mark.parametrize("count", [3, 64])
+def test_rows_of_every_kind_go_together_and_alone(count: int) -> None:
+    logits, asked, top_ks = of_every_kind(count)
     together = sample(logits, *asked, Limits(top_ks_B=top_ks))
     rows = [slice(row, row + 1) for row in range(count)]
     alone = [sample(logits[row], *(rule[row] for rule in asked), Limits(top_ks_B=top_ks[row])) for row in rows]

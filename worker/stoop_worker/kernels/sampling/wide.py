@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from stoop_worker.kernels import early
 from stoop_worker.kernels.sampling.limited import Limited, limited, place_of, value_of
 from stoop_worker.kernels.sampling.limits import Limits
 from stoop_worker.kernels.sampling.wide_search import (
@@ -57,10 +58,10 @@ def sample(
     )
     best_BC = torch.empty((count, chunks), dtype=torch.int32, device=device)
     kernel: Any = _peaks
-    kernel[work.grid](*work.arguments, best_BC, **work.constants)
+    kernel[work.grid](*work.arguments, best_BC, **work.constants, **work.options(first=True))
     if work.rows.top_ks_B is not None:
         kernel = _settle
-        kernel[(count,)](*work.arguments, *search(work, counts=True), **work.constants)
+        kernel[(count,)](*work.arguments, *search(work, counts=True), **work.constants, **work.options())
     _choose(work, best_BC, uniforms_B.contiguous(), ids_B)
     return ids_B
 
@@ -70,14 +71,12 @@ def _choose(work: Work, best_BC: Tensor, uniforms_B: Tensor, ids_B: Tensor) -> N
     kept_BC = torch.empty(best_BC.shape, dtype=torch.float64, device=ids_B.device)
     least_weights_B = torch.empty_like(work.least_logits_B)
     cols = min(256, work.shape.chunk)
-    tile = {"ROWS": work.shape.chunk // cols, "COLS": cols}
+    options = {**work.constants, "ROWS": work.shape.chunk // cols, "COLS": cols, **work.options()}
     found = search(work, counts=False)
     kernel: Any = _keep
-    kernel[work.grid](*work.arguments, *found, kept_BC, least_weights_B, **work.constants, **tile)
+    kernel[work.shared_grid](*work.arguments, *found, kept_BC, least_weights_B, **options)
     kernel = _pick
-    kernel[(len(ids_B),)](
-        *work.arguments, best_BC, kept_BC, least_weights_B, uniforms_B, ids_B, **work.constants, **tile
-    )
+    kernel[(len(ids_B),)](*work.arguments, best_BC, kept_BC, least_weights_B, uniforms_B, ids_B, **options)
 
 
 @triton.jit(do_not_specialize=OF_ANY_VALUE)
@@ -102,8 +101,11 @@ def _peaks(
     CHUNKS: tl.constexpr,
     CHUNK: tl.constexpr,
     TOP_K: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Store each chunk's largest logit, and the lowest id with that logit."""
+    early.let_next_start(EARLY)
+    early.wait(EARLY)
     chunk = tl.program_id(0)
     row = tl.program_id(1)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -138,8 +140,11 @@ def _settle(
     CHUNKS: tl.constexpr,
     CHUNK: tl.constexpr,
     TOP_K: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Store the least logit that each row's top_k keeps."""
+    early.let_next_start(EARLY)
+    early.wait(EARLY)
     row = tl.program_id(0)
     least = tl.full((), float("-inf"), tl.float32)
     if searches(tl.load(temperatures_ptr + row), top_ps_ptr, top_ks_ptr, row, True):
@@ -175,11 +180,13 @@ def _keep(
     TOP_K: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Store the least weight that each row's top_p keeps, and the sum of each chunk's kept weights."""
-    chunk = tl.program_id(0)
+    early.let_next_start(EARLY)
     row = tl.program_id(1)
     temperature = tl.load(temperatures_ptr + row)
+    early.wait(EARLY)
     if temperature < LEAST:
         return
     peak = peak_of(peaks_ptr, row, C, CHUNKS)
@@ -188,14 +195,15 @@ def _keep(
     if searches(temperature, top_ps_ptr, top_ks_ptr, row, False):
         low = low_after(sums_before_ptr, lows_before_ptr, top_ps_ptr, top_ks_ptr, row, 1, C, CHUNKS, False)
         least = weight_of(value_of(low, BITS), peak, divisor) * 0.999999
-    token = chunk * CHUNK + tl.arange(0, ROWS)[:, None] * COLS + tl.arange(0, COLS)[None, :]
-    x = limited(
-        logits_ptr, suppressed_ptr, masks_ptr, mask_rows_ptr, stride, mask_stride, row, token, V, SUPPRESSED, MASKED
-    )
-    weight = weigh(x, least_logits_ptr, row, peak, divisor, TOP_K)
-    sums = tl.sum(tl.where(weight >= least, weight, 0.0), 1).to(tl.float64)
-    tl.store(kept_ptr + row * C + chunk, tl.sum(sums))
-    if chunk == 0:
+    for chunk in range(tl.program_id(0), C, tl.num_programs(0)):
+        token = chunk * CHUNK + tl.arange(0, ROWS)[:, None] * COLS + tl.arange(0, COLS)[None, :]
+        x = limited(
+            logits_ptr, suppressed_ptr, masks_ptr, mask_rows_ptr, stride, mask_stride, row, token, V, SUPPRESSED, MASKED
+        )
+        weight = weigh(x, least_logits_ptr, row, peak, divisor, TOP_K)
+        sums = tl.sum(tl.where(weight >= least, weight, 0.0), 1).to(tl.float64)
+        tl.store(kept_ptr + row * C + chunk, tl.sum(sums))
+    if tl.program_id(0) == 0:
         tl.store(least_weights_ptr + row, least)
 
 
@@ -227,10 +235,13 @@ def _pick(
     TOP_K: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Store the largest logit's id, or the id at which the kept weights' running sum passes the uniform's share."""
+    early.let_next_start(EARLY)
     row = tl.program_id(0)
     temperature = tl.load(temperatures_ptr + row)
+    early.wait(EARLY)
     peak = peak_of(peaks_ptr, row, C, CHUNKS)
     chunk = tl.arange(0, CHUNKS)
     there = chunk < C

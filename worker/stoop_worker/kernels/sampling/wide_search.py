@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from stoop_worker.kernels import early
 from stoop_worker.kernels.sampling.limited import Limited, limited, value_of
 from stoop_worker.kernels.sampling.reference import LEAST_TEMPERATURE
 
@@ -52,11 +53,15 @@ OF_ANY_VALUE = [
 
 @dataclass(frozen=True, slots=True)
 class WideShape:
-    """The split of a row: ids of a chunk, ids that a program of a round holds at once, and its warps."""
+    """The split of a row: ids of a chunk, ids that a program of a round holds at once, and its warps.
+
+    A pass after the first has about so many `programs`: more take longer to end if no row needs the pass.
+    """
 
     chunk: int = 4096
     slice: int = 1024
     warps: int = 8
+    programs: int = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,17 @@ class Work:
     def grid(self) -> tuple[int, int]:
         """One program for each chunk of each row."""
         return self.peaks_BC.shape[1], self.peaks_BC.shape[0]
+
+    @property
+    def shared_grid(self) -> tuple[int, int]:
+        """Fewer programs, which share the chunks of a row."""
+        chunks, count = self.grid
+        return min(chunks, triton.cdiv(self.shape.programs, count)), count
+
+    def options(self, *, first: bool = False) -> dict[str, Any]:
+        """Return the launch options of a pass: those after the first start early."""
+        _, count = self.grid
+        return early.options(self.peaks_BC.device, count, plainly=first, most=early.MOST_IN_LINE_ROWS)
 
     @property
     def arguments(self) -> tuple[Tensor | int, ...]:
@@ -107,7 +123,7 @@ def search(work: Work, *, counts: bool) -> tuple[Tensor, Tensor]:
     kernel: Any = _narrow
     for number in range(rounds):
         before = max(0, number - 1)
-        kernel[work.grid](
+        kernel[work.shared_grid](
             *work.arguments,
             sums[before],
             lows[before],
@@ -119,6 +135,7 @@ def search(work: Work, *, counts: bool) -> tuple[Tensor, Tensor]:
             COUNTS=counts,
             FIRST=number == 0,
             num_warps=work.shape.warps,
+            **work.options(),
         )
     return sums[-1], lows[-1]
 
@@ -152,12 +169,15 @@ def _narrow(
     SLICE: tl.constexpr,
     COUNTS: tl.constexpr,
     FIRST: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Store the number of a chunk's logits, or the sum of its weights, above each of a round's tries."""
-    chunk = tl.program_id(0)
+    early.let_next_start(EARLY)
     row = tl.program_id(1)
     temperature = tl.load(temperatures_ptr + row)
-    if not searches(temperature, top_ps_ptr, top_ks_ptr, row, COUNTS):
+    wanted = searches(temperature, top_ps_ptr, top_ks_ptr, row, COUNTS)
+    early.wait(EARLY)
+    if not wanted:
         return
     width = width.to(tl.int64)
     low = tl.full((), 0, tl.int64)
@@ -165,7 +185,7 @@ def _narrow(
         low = low_after(
             sums_before_ptr, lows_before_ptr, top_ps_ptr, top_ks_ptr, row, width * _LANES, C, CHUNKS, COUNTS
         )
-    if chunk == 0:
+    if tl.program_id(0) == 0:
         tl.store(lows_ptr + row, low)
     lane = tl.arange(0, _LANES)
     border = value_of(low + (lane + 1) * width - 1, BITS)
@@ -174,18 +194,29 @@ def _narrow(
     if not COUNTS:
         # the factor allows for equal logits whose weights were rounded differently; the last lane sums all weights
         border = tl.where(lane < _LANES - 1, weight_of(border, peak, divisor) * 1.000001, -1.0)
-    sums = tl.zeros((_LANES, SLICE), tl.float32)
-    for start in range(0, CHUNK, SLICE):
-        token = chunk * CHUNK + start + tl.arange(0, SLICE)
-        x = limited(
-            logits_ptr, suppressed_ptr, masks_ptr, mask_rows_ptr, stride, mask_stride, row, token, V, SUPPRESSED, MASKED
-        )
-        if COUNTS:
-            sums += tl.where(x[None, :] > border[:, None], 1.0, 0.0)
-        else:
-            weight = weigh(x, least_logits_ptr, row, peak, divisor, TOP_K)
-            sums += tl.where(weight[None, :] > border[:, None], weight[None, :], 0.0)
-    tl.store(sums_ptr + (row * C + chunk) * _LANES + lane, tl.sum(sums, 1))
+    for chunk in range(tl.program_id(0), C, tl.num_programs(0)):
+        sums = tl.zeros((_LANES, SLICE), tl.float32)
+        for start in range(0, CHUNK, SLICE):
+            token = chunk * CHUNK + start + tl.arange(0, SLICE)
+            x = limited(
+                logits_ptr,
+                suppressed_ptr,
+                masks_ptr,
+                mask_rows_ptr,
+                stride,
+                mask_stride,
+                row,
+                token,
+                V,
+                SUPPRESSED,
+                MASKED,
+            )
+            if COUNTS:
+                sums += tl.where(x[None, :] > border[:, None], 1.0, 0.0)
+            else:
+                weight = weigh(x, least_logits_ptr, row, peak, divisor, TOP_K)
+                sums += tl.where(weight[None, :] > border[:, None], weight[None, :], 0.0)
+        tl.store(sums_ptr + (row * C + chunk) * _LANES + lane, tl.sum(sums, 1))
 
 
 @triton.jit
