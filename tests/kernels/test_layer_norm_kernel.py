@@ -1,5 +1,7 @@
 """The layer norm kernel against its reference."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -36,6 +38,26 @@ def test_sums_are_rounded_one_after_the_other(count: int, dtype: torch.dtype) ->
     expected_sum, expected = reference.add_layer_norm(x, added[:count], weight, bias)
     assert torch.equal(summed, expected_sum)
     torch.testing.assert_close(normed, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_first_tensor_may_have_fewer_rows_that_repeat(count: int) -> None:
+    x, (first, second), weight, bias = inputs(6, 72, torch.float16)
+    x, added = x.view(2, 3, 72), (first[:3], second.view(2, 3, 72))[:count]
+    summed, normed = kernel.add_layer_norm(x, added, weight, bias)
+    expected_sum, expected = reference.add_layer_norm(x, added, weight, bias)
+    assert torch.equal(summed, expected_sum)
+    torch.testing.assert_close(normed, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("launch", [kernel.norm_of_sum, reference.norm_of_sum])
+def test_the_norm_of_a_sum_may_go_into_a_given_tensor(launch: Callable[..., Tensor]) -> None:
+    x, added, weight, bias = inputs(3, 72, torch.float32)
+    given = torch.full((4, 72), torch.nan)
+    found = launch(x, added, weight, bias, into_TC=given[:3])
+    assert found.data_ptr() == given.data_ptr()
+    assert torch.equal(given[:3], launch(x, added, weight, bias))
+    assert given[3].isnan().all()
 
 
 def test_leading_dims_and_strides_are_free() -> None:

@@ -23,7 +23,8 @@ def add_layer_norm(
 ) -> tuple[Tensor, Tensor]:
     """Add one or two tensors of x's shape to it in turn; return sum_TC and its layer norm.
 
-    The sum is rounded to the dtype after each addition, as in (x + a) + b.
+    The sum is rounded to the dtype after each addition, as in (x + a) + b. The first tensor may have fewer rows, which
+    are added to all parts of x in turn.
     """
     if uses_kernel(x_TC, *added, weight_C, bias_C):
         from stoop_worker.kernels.layer_norm.kernel import add_layer_norm as launch
@@ -57,13 +58,15 @@ def add_layer_norm_fp8(
     return reference.add_layer_norm_fp8(x_TC, added, weight_C, bias_C, scale=scale)
 
 
-def norm_of_sum(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> Tensor:
-    """Return the layer norm of the sum that `add_layer_norm` makes, without the sum."""
+def norm_of_sum(
+    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor, *, into_TC: Tensor | None = None
+) -> Tensor:
+    """Return the layer norm of the sum that `add_layer_norm` makes, without the sum, in `into_TC` if that is given."""
     if uses_kernel(x_TC, *added, weight_C, bias_C):
         from stoop_worker.kernels.layer_norm.kernel import norm_of_sum as launch
 
-        return launch(x_TC, added, weight_C, bias_C)
-    return reference.norm_of_sum(x_TC, added, weight_C, bias_C)
+        return launch(x_TC, added, weight_C, bias_C, into_TC=into_TC)
+    return reference.norm_of_sum(x_TC, added, weight_C, bias_C, into_TC=into_TC)
 
 
 def norm_of_sum_fp8(

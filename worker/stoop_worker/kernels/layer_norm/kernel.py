@@ -72,9 +72,11 @@ def add_layer_norm_fp8(
     return sum_TC, (values_TC, scale_T1)
 
 
-def norm_of_sum(x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor) -> Tensor:
-    """See the reference."""
-    normed_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
+def norm_of_sum(
+    x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor, *, into_TC: Tensor | None = None
+) -> Tensor:
+    """See the reference; `into_TC` is contiguous."""
+    normed_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format) if into_TC is None else into_TC
     _launch(x_TC, added, weight_C, bias_C, _Into(normed_TC))
     return normed_TC
 
@@ -107,7 +109,7 @@ def _launch(
     first_TC, second_TC = (added[i].contiguous() if i < len(added) else x_TC for i in range(2))
     kept_TC = into.plain_TC if into.sum_TC is None else into.sum_TC
     width = x_TC.shape[-1]
-    rows = x_TC.numel() // width
+    rows, first_rows = x_TC.numel() // width, first_TC.numel() // width
     head, tail = parts(width)
     _add_layer_norm[(rows,)](
         x_TC,
@@ -124,6 +126,7 @@ def _launch(
         HEAD=head,
         TAIL=tail,
         ADDED=len(added),
+        REPEATED=0 if first_rows == rows else first_rows,
         KEPT="sum" if into.sum_TC is not None else "norm" if into.plain_TC is not None else "",
         FP8="" if into.scale_T1 is None else "by row" if into.scale is None else "given",
         **{"num_warps": warps(rows, width), **options},
@@ -146,6 +149,7 @@ def _add_layer_norm(
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
     ADDED: tl.constexpr,
+    REPEATED: tl.constexpr,
     KEPT: tl.constexpr,
     FP8: tl.constexpr,
 ):  # one program a row
@@ -158,8 +162,12 @@ def _add_layer_norm(
     head = tl.load(x + start + cols)
     tail = tl.load(x + start + tail_cols, mask=inside, other=0.0)
     if ADDED > 0:
-        head = rounded_sum(head, tl.load(first + start + cols))
-        tail = rounded_sum(tail, tl.load(first + start + tail_cols, mask=inside, other=0.0))
+        if REPEATED > 0:
+            first += row % REPEATED * C
+        else:
+            first += start
+        head = rounded_sum(head, tl.load(first + cols))
+        tail = rounded_sum(tail, tl.load(first + tail_cols, mask=inside, other=0.0))
     if ADDED > 1:
         head = rounded_sum(head, tl.load(second + start + cols))
         tail = rounded_sum(tail, tl.load(second + start + tail_cols, mask=inside, other=0.0))

@@ -29,7 +29,8 @@ def add_layer_norm(
 ) -> tuple[Tensor, Tensor]:
     """Add one or two tensors of x's shape to it in turn; return sum_TC and its layer norm.
 
-    The sum is rounded to the dtype after each addition, as in (x + a) + b.
+    The sum is rounded to the dtype after each addition, as in (x + a) + b. The first tensor may have fewer rows, which
+    are added to all parts of x in turn.
     """
     for other_TC in added:
         x_TC = x_TC + other_TC
@@ -54,9 +55,12 @@ def add_layer_norm_fp8(
     return sum_TC, _in_fp8(normed_TC, scale)
 
 
-def norm_of_sum(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> Tensor:
-    """Return the layer norm of the sum that `add_layer_norm` makes, without the sum."""
-    return add_layer_norm(x_TC, added, weight_C, bias_C)[1]
+def norm_of_sum(
+    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor, *, into_TC: Tensor | None = None
+) -> Tensor:
+    """Return the layer norm of the sum that `add_layer_norm` makes, without the sum, in `into_TC` if that is given."""
+    _, normed_TC = add_layer_norm(x_TC, added, weight_C, bias_C)
+    return normed_TC if into_TC is None else into_TC.copy_(normed_TC)
 
 
 def norm_of_sum_fp8(

@@ -12,18 +12,15 @@ __all__ = ["patchify"]
 _BLOCK = 2048
 
 
-def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Tensor:
-    """See the reference; the result is bit-identical. `dtype` has at most 32 bits.
-
-    Patches begin at multiples of 16 bytes.
-    """
+def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype, columns: int | None = None) -> Tensor:
+    """See the reference; the result is bit-identical. `dtype` has at most 32 bits."""
     pixels_NHWC = pixels_NHWC.contiguous()
     crops, height, width, channels = pixels_NHWC.shape
     rows, cols = height // patch_size, width // patch_size
     values = channels * patch_size**2
-    stride = triton.cdiv(values * dtype.itemsize, 16) * 16 // dtype.itemsize
-    patches_NPK = torch.empty((crops, rows * cols, stride), dtype=dtype, device=pixels_NHWC.device)[:, :, :values]
-    _patchify[(triton.cdiv(rows * cols * values, _BLOCK), crops)](
+    columns = values if columns is None else columns
+    patches_NPK = torch.empty((crops, rows * cols, columns), dtype=dtype, device=pixels_NHWC.device)
+    _patchify[(triton.cdiv(rows * cols * columns, _BLOCK), crops)](
         pixels_NHWC,
         patches_NPK,
         HEIGHT=height,
@@ -32,7 +29,7 @@ def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Ten
         PATCH=patch_size,
         ROWS=rows,
         COLS=cols,
-        STRIDE=stride,
+        TOTAL=columns,
         BLOCK=_BLOCK,
         num_warps=4,
     )
@@ -49,24 +46,24 @@ def _patchify(
     PATCH: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
-    STRIDE: tl.constexpr,
+    TOTAL: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # one program per run of a crop's values, in output order
     crop = tl.program_id(1).to(tl.int64)
-    VALUES: tl.constexpr = CHANNELS * PATCH * PATCH
-    count: tl.constexpr = ROWS * COLS * VALUES
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    count: tl.constexpr = ROWS * COLS * TOTAL
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = place % TOTAL
+    inside = (place < count) & (at < CHANNELS * PATCH * PATCH)
     x = at % PATCH
     y = at // PATCH % PATCH
-    channel = at // (PATCH * PATCH) % CHANNELS
-    patch = at // VALUES
+    channel = at // (PATCH * PATCH)
+    patch = place // TOTAL
     row = patch // COLS * PATCH + y
     col = patch % COLS * PATCH + x
     source = pixels + crop * (HEIGHT * WIDTH * CHANNELS) + (row * WIDTH + col) * CHANNELS + channel
-    value = tl.load(source, mask=at < count, other=0).to(tl.float32)
+    value = tl.load(source, mask=inside, other=0).to(tl.float32)
     # each step rounds to the dtype, as in the reference; doubling is exact
     dtype = patches.dtype.element_ty
     value = tl.div_rn(value, tl.full([BLOCK], 255.0, tl.float32)).to(dtype).to(tl.float32)
     value = (value - 0.5).to(dtype).to(tl.float32) * 2.0
-    place = (crop * (ROWS * COLS) + patch) * STRIDE + at % VALUES
-    tl.store(patches + place, value.to(dtype), mask=at < count)
+    tl.store(patches + crop * count + place, tl.where(inside, value, 0.0).to(dtype), mask=place < count)

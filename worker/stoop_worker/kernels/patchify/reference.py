@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 __all__ = ["normalised_levels", "patchify"]
 
@@ -17,13 +18,18 @@ def normalised_levels(dtype: torch.dtype, device: torch.device, *, stepwise: boo
     return ((levels / torch.full_like(levels, 255) - 0.5) / 0.5).to(dtype)
 
 
-def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype, stepwise: bool = True) -> Tensor:
+def patchify(
+    pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype, stepwise: bool = True, columns: int | None = None
+) -> Tensor:
     """Turn crops (N, side, side, 3) uint8 into patches_NPK of `dtype`, rounded as `normalised_levels` says.
 
-    Patches go row by row; within a patch, K runs over channel, then row, then column.
+    Patches go row by row; within a patch, K runs over channel, then row, then column. If `columns` is given, zeros
+    follow up to so many values.
     """
     crops, height, width, channels = pixels_NHWC.shape
     rows, cols = height // patch_size, width // patch_size
     patches = pixels_NHWC.reshape(crops, rows, patch_size, cols, patch_size, channels).permute(0, 1, 3, 5, 2, 4)
     levels_NPK = patches.reshape(crops, rows * cols, channels * patch_size**2)
-    return normalised_levels(dtype, pixels_NHWC.device, stepwise=stepwise)[levels_NPK.int()]
+    patches_NPK = normalised_levels(dtype, pixels_NHWC.device, stepwise=stepwise)[levels_NPK.int()]
+    zeros = 0 if columns is None else columns - patches_NPK.shape[-1]
+    return functional.pad(patches_NPK, (0, zeros)) if zeros else patches_NPK

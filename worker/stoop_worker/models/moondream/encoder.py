@@ -58,8 +58,11 @@ class Encoder:
             return vision.embeddings(features_NPD, images, self._weights, config)
 
     def _captured(self, crops: int) -> Tensor:
-        features_NPD = self._features_NPD[:crops]
-        return features_NPD.copy_(self._features(self._pixels_NHWC[:crops], None))
+        return self._features(self._pixels_NHWC[:crops], None, self._features_NPD[:crops])
 
-    def _features(self, pixels_NHWC: Tensor, on_progress: Callable[[], None] | None) -> Tensor:
-        return vision.features(pixels_NHWC, self._weights, self._config, dtype=self._dtype, after_block=on_progress)
+    def _features(
+        self, pixels_NHWC: Tensor, on_progress: Callable[[], None] | None, into_NPD: Tensor | None = None
+    ) -> Tensor:
+        return vision.features(
+            pixels_NHWC, self._weights, self._config, dtype=self._dtype, after_block=on_progress, into_NPD=into_NPD
+        )

@@ -14,10 +14,11 @@ from torch.nn import functional
 
 from stoop_worker.images import Crops, Jpeg, Picture, Tiling, select_tiling
 from stoop_worker.kernels.fp8 import Fp8Linear
+from stoop_worker.kernels.layer_norm import norm_of_sum
 from stoop_worker.kernels.patchify import patchify
 from stoop_worker.kernels.stitch_pool import global_and_local
 from stoop_worker.kernels.vision_attention import vision_attention, vision_attention_fp8
-from stoop_worker.models.blocks.layers import Fp8Rows, Rows, add_layer_norm, layer_norm_for, linear, mlp
+from stoop_worker.models.blocks.layers import Fp8Rows, Rows, add_layer_norm, linear, mlp
 from stoop_worker.models.blocks.pixels import send_pixels
 from stoop_worker.models.moondream.config_parts import VisionConfig
 from stoop_worker.models.moondream.crops import cut_on_device
@@ -35,10 +36,13 @@ def crops_to_encode(image: Picture, config: VisionConfig) -> int:
 
 
 def aligned(weights: VisionWeights) -> VisionWeights:
-    """Return the weights with the first product's rows at multiples of 16 bytes, because libraries are fastest then."""
+    """Return the weights with zeros behind the first product's rows, up to a multiple of 16 bytes.
+
+    Libraries take a slow kernel for other sizes, even if the rows begin at such multiples.
+    """
     weight_DK = weights.patch_emb.weight
     grain = 16 // weight_DK.element_size()
-    rows_DK = functional.pad(weight_DK, (0, -weight_DK.shape[1] % grain))[:, : weight_DK.shape[1]]
+    rows_DK = functional.pad(weight_DK, (0, -weight_DK.shape[1] % grain))
     return replace(weights, patch_emb=replace(weights.patch_emb, weight=rows_DK))
 
 
@@ -81,29 +85,32 @@ def features(
     *,
     dtype: torch.dtype,
     after_block: Callable[[], None] | None = None,
+    into_NPD: Tensor | None = None,
 ) -> Tensor:
     """Run the encoder on crops (N, side, side, 3) uint8; returns features_NPD of `dtype`, that of the weights.
 
     `after_block` is called after each encoder block of each batch of crops, so that a caller can follow the progress.
+    If `into_NPD` is given, it receives the features.
     """
     groups = [pixels_NHWC] if pixels_NHWC.is_cuda else torch.split(pixels_NHWC, _CROPS_AT_ONCE)
-    found = []
+    first, last, found = weights.blocks[0], weights.post_ln, []
     for group_NHWC in groups:
-        patches_NPK = patchify(group_NHWC, config.enc_patch_size, dtype=dtype, stepwise=config.normalise == "stepwise")
-        # flat, because torch otherwise copies patches with separate rows
-        x_NPD = linear(patches_NPK.flatten(0, 1), weights.patch_emb).view(*patches_NPK.shape[:2], -1) + weights.pos_emb
-        rows = layer_norm_for(weights.blocks[0].attn.qkv, x_NPD, weights.blocks[0].ln1)
+        stepwise, columns = config.normalise == "stepwise", weights.patch_emb.weight.shape[1]
+        patches_NPK = patchify(group_NHWC, config.enc_patch_size, dtype=dtype, stepwise=stepwise, columns=columns)
+        x_NPD, added_NPD = linear(patches_NPK, weights.patch_emb), weights.pos_emb
+        x_NPD, rows = add_layer_norm(x_NPD, (added_NPD,), first.ln1, reader=first.attn.qkv)
         for block, following in pairwise((*weights.blocks, None)):
             assert block is not None
             attended_NPD = _attention(rows, block.attn, config.enc_n_heads)
             x_NPD, rows = add_layer_norm(x_NPD, (attended_NPD,), block.ln2, reader=block.mlp.fc1)
-            norm, reader = (following.ln1, following.attn.qkv) if following else (weights.post_ln, None)
-            x_NPD, rows = add_layer_norm(x_NPD, (mlp(rows, block.mlp),), norm, reader=reader)
+            added_NPD = mlp(rows, block.mlp)
+            if following is not None:
+                x_NPD, rows = add_layer_norm(x_NPD, (added_NPD,), following.ln1, reader=following.attn.qkv)
             if after_block is not None:
                 after_block()
-        assert isinstance(rows, Tensor)
-        found.append(rows)
-    return torch.cat(found)
+        into = into_NPD if len(groups) == 1 else None
+        found.append(norm_of_sum(x_NPD, (added_NPD,), last.weight, last.bias, into_TC=into))
+    return found[0] if len(found) == 1 else torch.cat(found, out=into_NPD)
 
 
 def embeddings(features_NPD: Tensor, images: Sequence[Picture], weights: VisionWeights, config: VisionConfig) -> Tensor:
