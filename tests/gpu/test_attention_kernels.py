@@ -99,8 +99,9 @@ def test_decode_in_any_number_of_ranges(ranges: Ranges) -> None:
         assert error(decode(q, pool, layout, ranges=ranges), expected) < BOUND[torch.bfloat16]
 
 
-def test_a_captured_decode_follows_the_lengths() -> None:
-    whole = layout_of([(2048, 1, 0)] * 4)
+@pytest.mark.parametrize("fours", [1, 16])
+def test_a_captured_decode_follows_the_lengths(fours: int) -> None:
+    whole = layout_of([(2048, 1, 0)] * 4 * fours)
     pool, q = filled(whole, torch.bfloat16), queries(whole, torch.bfloat16)
     layout = replace(whole, context_lens_B=whole.context_lens_B.clone())
     paged_attention(q, pool, layout)
@@ -108,7 +109,7 @@ def test_a_captured_decode_follows_the_lengths() -> None:
     with torch.cuda.graph(graph):
         found = paged_attention(q, pool, layout)
     for contexts in ([2048] * 4, [1, 0, 65, 900], [0, 0, 0, 0], [730, 1024, 16, 17]):
-        layout.context_lens_B.copy_(torch.tensor(contexts))
+        layout.context_lens_B.copy_(torch.tensor(contexts * fours))
         q.normal_()
         graph.replay()
         expected = reference.paged_attention(q.double(), pool, layout)

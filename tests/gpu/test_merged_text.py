@@ -19,6 +19,7 @@ from stoop_worker.kernels.moe import ExpertAdapter, ExpertLinear, corrections
 from stoop_worker.kernels.moe import kernel as moe_kernel
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import rotation_table
+from stoop_worker.kernels.skinny_linear import hopper as few_rows
 from stoop_worker.models.blocks.layers import LayerNorm, Linear
 from stoop_worker.models.moondream import decode_text as merged_text
 from stoop_worker.models.moondream.config_parts import TauConfig
@@ -215,6 +216,15 @@ def test_a_step_that_is_not_captured_is_the_same_to_the_bit(chain: Chain) -> Non
         chain.feed(number)
         differing += (chain.step() != expected[number]).any()
     assert differing == 0
+
+
+def test_a_step_is_as_exact_with_the_library_s_products(rows: int, blocks: tuple[MergedBlock, ...]) -> None:
+    chain = chain_of(rows, blocks, BESIDE["beside"])
+    found = chain.step().clone()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(few_rows, "takes", lambda *_: False)
+        expected = chain.step()
+    assert (found - expected).double().norm() < 0.02 * expected.double().norm()
 
 
 def test_adapters_correct_as_their_references(rows: int, blocks: tuple[MergedBlock, ...]) -> None:

@@ -36,12 +36,13 @@ def error(found: Tensor, expected: Tensor) -> float:
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
+@pytest.mark.parametrize("in_line", [False, True])
 @pytest.mark.parametrize("dtype", BOUND)
 @pytest.mark.parametrize("out", [INNER, VOCABULARY])
 @pytest.mark.parametrize("rows", ROWS)
-def test_skinny_linear(rows: int, out: int, dtype: torch.dtype) -> None:
+def test_skinny_linear(rows: int, out: int, dtype: torch.dtype, *, in_line: bool) -> None:
     x, weight, bias = randn(rows, WIDTH, dtype=dtype), randn(out, WIDTH, dtype=dtype), randn(out, dtype=dtype)
-    found = skinny_linear(x, weight, bias)
+    found = skinny_linear(x, weight, bias, in_line=in_line)
     assert found.dtype == dtype
     assert error(found, reference.skinny_linear(x.float(), weight.float(), bias.float())) < BOUND[dtype]
 

@@ -81,6 +81,7 @@ def test_products_of_few_rows(count: int, *, float8: bool) -> None:
     for out, width in ((3072, 2048), (19456, 2560)):
         x, given = row(width, count), weight(out, width, float8=float8)
         few_rows.linear(x, given)
+        few_rows.linear(x, given, row(out)[0])
         few_rows.gated_linear(x, given)
         few_rows.split_linear(x, given)
 
@@ -88,6 +89,7 @@ def test_products_of_few_rows(count: int, *, float8: bool) -> None:
 def test_products_of_few_rows_in_float16() -> None:
     x, given = row(2560, 64).half(), weight(19456, 2560, float8=True)
     few_rows.linear(x, given, dtype=HALF)
+    few_rows.linear(x, given, row(19456)[0].half())
     few_rows.split_linear(few_rows.gated_linear(x, given, factor=1 / 64), weight(2560, 9728, float8=True), factor=64.0)
 
 

@@ -106,6 +106,7 @@ def test_few_rows_fit_in_shared_memory(
     x, given = row(width, count), weight(out, width, float8=float8)
     assert few_rows.takes(x, given)
     assert few_rows.linear(x, given).shape == (count, out)
+    assert few_rows.linear(x, given, row(out)[0]).shape == (count, out)
     assert few_rows.gated_linear(x, given).shape == (count, out // 2)
     parts = few_rows.split_linear(x, given)
     assert parts.shape[1:] == (count, out)
@@ -121,6 +122,17 @@ def test_few_rows_fit_in_shared_memory(
         assert launch.number("PARTS") <= 8
         assert launch.grid[0] * launch.grid[1] <= 132  # no program waits for another to end
     assert launches[-1].grid[1] == len(parts)
+
+
+def test_a_product_with_a_bias_starts_early_in_a_step_of_such_products(launches: list[Launch]) -> None:
+    given, bias = weight(14336, 2048, float8=False), torch.zeros(14336, dtype=HALF)
+    for count in (17, 64):
+        products.skinny_linear(row(2048, count), given, bias, in_line=True)
+    assert [launch.number("BIASED") for launch in launches] == [1, 1]
+    products.skinny_linear(row(2048, 64), given, bias)
+    assert len(launches) == 2  # the library's
+    parts = products.split_linear(row(10240, 64), weight(2048, 10240, float8=False), in_line=True)
+    assert (launches[-1].number("BIASED"), launches[-1].number("PARTS")) == (0, len(parts))
 
 
 def test_rows_for_float8_weights_are_stored_in_float16(launches: list[Launch]) -> None:

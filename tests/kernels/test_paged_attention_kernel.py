@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from stoop_worker.kernels.paged_attention import PagedLayout, reference
-from stoop_worker.kernels.paged_attention.decode import Ranges, decode, ranges_for
-from stoop_worker.kernels.paged_attention.grouped_decode import decode_groups, group_ranges
+from stoop_worker.kernels.paged_attention.decode import Ranges, decode, ranges_for, takes_every_place
+from stoop_worker.kernels.paged_attention.grouped_decode import decode_groups, group_ranges, suits_heads_alone
 from stoop_worker.kernels.paged_attention.layout import tiles
 from stoop_worker.kernels.paged_attention.prefill import Tile, prefill
 from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
@@ -51,6 +51,8 @@ def test_every_context_from_1_to_40() -> None:
 @pytest.mark.parametrize(
     ("ranges", "group", "dtype"),
     [
+        (Ranges(1, block=16), 1, torch.float32),
+        (Ranges(4, block=16), 1, torch.float16),
         (Ranges(1, block=16), 2, torch.float32),
         (Ranges(1, block=16), 3, torch.float16),
         (Ranges(1, block=16), 17, torch.float32),
@@ -145,8 +147,39 @@ def test_small_batches_are_split(batch: int, positions: int, splits: int) -> Non
 
 @pytest.mark.parametrize(
     ("batch", "positions", "head_dim", "splits"),
-    [(1, 912, 64, 16), (1, 32768, 128, 32), (8, 2048, 128, 16), (64, 912, 64, 2), (256, 912, 128, 1), (1, 30, 64, 1)],
+    [
+        (1, 912, 64, 16),
+        (1, 32768, 128, 32),
+        (8, 2048, 128, 16),
+        (64, 912, 64, 2),
+        (256, 912, 128, 1),
+        (1, 30, 64, 1),
+    ],
 )
 def test_small_batches_of_groups_are_split(batch: int, positions: int, head_dim: int, splits: int) -> None:
     queries = torch.empty(batch, 32, head_dim, dtype=torch.bfloat16)
-    assert group_ranges(batch, 8, positions, queries).splits == splits
+    pool = torch.empty(2, 1, 16, 8, head_dim, dtype=torch.bfloat16)
+    assert group_ranges(queries, pool, positions).splits == splits
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "key_heads", "head_dim", "suits"),
+    [(48, 32, 32, 64, True), (47, 32, 32, 64, False), (48, 32, 32, 128, False), (192, 32, 8, 64, False)],
+)
+def test_many_heads_alone_have_programs_of_one_warp(
+    batch: int, heads: int, key_heads: int, head_dim: int, *, suits: bool
+) -> None:
+    queries = torch.empty(batch, heads, head_dim, dtype=torch.bfloat16)
+    pool = torch.empty(2, 1, 16, key_heads, head_dim, dtype=torch.bfloat16)
+    assert suits_heads_alone(queries, pool) is suits
+    assert not suits_heads_alone(queries, pool.to(torch.float8_e4m3fn))
+    assert not suits_heads_alone(queries.float(), pool.float())
+    assert (group_ranges(queries, pool, 912) == Ranges(1, 32, 1, 3)) is suits
+
+
+@pytest.mark.parametrize(
+    ("batch", "taken"), [(16, True), (33, False), (48, False), (64, True), (128, True), (256, False)]
+)
+def test_some_grids_take_every_place(batch: int, *, taken: bool) -> None:
+    assert takes_every_place(batch, 8) is taken
+    assert (batch * 8 * ranges_for(batch, 8, 4096).splits == 1024) is taken

@@ -49,10 +49,10 @@ def paged_attention(
 
 
 def _decode(q_BHD: Tensor, pool: Tensor, layout: PagedLayout, scale: float, out_BM: Tensor | None) -> Tensor:
-    if q_BHD.shape[1] == pool.shape[3]:
-        from stoop_worker.kernels.paged_attention.decode import decode
+    from stoop_worker.kernels.paged_attention.grouped_decode import decode_groups, suits_heads_alone
 
-        return decode(q_BHD, pool, layout, scale=scale, out_TM=out_BM)
-    from stoop_worker.kernels.paged_attention.grouped_decode import decode_groups
+    if q_BHD.shape[1] != pool.shape[3] or suits_heads_alone(q_BHD, pool):
+        return decode_groups(q_BHD, pool, layout, scale=scale, out_TM=out_BM)
+    from stoop_worker.kernels.paged_attention.decode import decode
 
-    return decode_groups(q_BHD, pool, layout, scale=scale, out_TM=out_BM)
+    return decode(q_BHD, pool, layout, scale=scale, out_TM=out_BM)

@@ -20,7 +20,7 @@ from torch import Tensor
 from stoop_worker.kernels import early
 from stoop_worker.kernels.paged_attention.layout import PagedLayout
 
-__all__ = ["LOWEST", "Ranges", "add_up", "decode", "end", "merge", "ranges_for", "scratch", "take"]
+__all__ = ["LOWEST", "Ranges", "add_up", "decode", "end", "merge", "ranges_for", "scratch", "take", "takes_every_place"]
 
 _PROGRAMS = 1024
 """The number of programs that fills the device; fewer programs are split further."""
@@ -56,6 +56,11 @@ def ranges_for(
     wanted = max(1, _PROGRAMS // (batch * heads))
     blocks = triton.next_power_of_2(triton.cdiv(positions, ranges.block))
     return replace(ranges, splits=min(1 << (wanted.bit_length() - 1), blocks, most))
+
+
+def takes_every_place(batch: int, heads: int) -> bool:
+    """Return whether the programs of long contexts are just as many as run on the device at once."""
+    return heads * batch <= _PROGRAMS and _PROGRAMS % (heads * batch) == 0
 
 
 def decode(
@@ -101,7 +106,7 @@ def decode(
         BLOCK=ranges.block,
         STAGES=ranges.stages,
         num_warps=ranges.warps,
-        **early.options(q_BHD.device, batch),
+        **early.options(q_BHD.device, batch, most=early.MOST_IN_LINE_ROWS),
     )
     return out_BM[:, : heads * head_dim].view(q_BHD.shape)
 

@@ -20,20 +20,42 @@ from stoop_worker.kernels import early
 from stoop_worker.kernels.paged_attention.decode import LOWEST, Ranges, ranges_for, scratch
 from stoop_worker.kernels.paged_attention.layout import PagedLayout
 
-__all__ = ["decode_groups", "end_groups", "group_ranges", "heads_at_once", "queries_of", "take_group"]
+__all__ = [
+    "decode_groups",
+    "end_groups",
+    "group_ranges",
+    "heads_at_once",
+    "queries_of",
+    "suits_heads_alone",
+    "take_group",
+]
 
 _LEAST_QUERIES = 16
 _MOST_SPLITS = 32
+_FULL_GRID, _KEY_BYTES = 1536, 128
+_ONE_WARP = Ranges(1, block=32, warps=1, stages=3)
 _VALUES_AT_ONCE = 16384
 
 
-def group_ranges(batch: int, key_heads: int, positions: int, q_BHD: Tensor) -> Ranges:
-    """Choose the ranges for `batch` sequences of at most `positions`, from shapes only: a graph captures them."""
-    bytes_of_key = q_BHD.shape[2] * q_BHD.element_size()
+def group_ranges(q_BHD: Tensor, pool: Tensor, positions: int) -> Ranges:
+    """Choose the ranges for sequences of at most `positions`, from shapes only: a graph captures them."""
+    batch, key_heads, bytes_of_key = len(q_BHD), pool.shape[3], q_BHD.shape[2] * q_BHD.element_size()
+    if suits_heads_alone(q_BHD, pool):
+        return _ONE_WARP  # it waits for no other
     ranges = Ranges(1, block=64 if bytes_of_key <= 128 else 32, warps=4, stages=3 if bytes_of_key <= 256 else 2)
     if q_BHD.element_size() == 2:  # eight programs on a multiprocessor, so that all of a full grid run at once
         ranges = replace(ranges, registers=64)
     return ranges_for(batch, key_heads, positions, ranges, most=_MOST_SPLITS)
+
+
+def suits_heads_alone(q_BHD: Tensor, pool: Tensor) -> bool:
+    """Return whether this is faster than `decode` for heads that share no keys, though 15 of 16 queries are zeros.
+
+    Tensor cores take fewer instructions. It takes so many heads that programs of one warp fill the device.
+    """
+    batch, heads, head_dim = q_BHD.shape
+    in_16_bits = pool.dtype is q_BHD.dtype and q_BHD.element_size() == 2
+    return in_16_bits and heads == pool.shape[3] and head_dim * 2 == _KEY_BYTES and batch * heads >= _FULL_GRID
 
 
 def decode_groups(
@@ -50,7 +72,7 @@ def decode_groups(
     key_heads, table_BP = pool.shape[3], layout.page_table_BP
     group = heads // key_heads
     if ranges is None:
-        ranges = group_ranges(batch, key_heads, table_BP.shape[1] * layout.page_size, q_BHD)
+        ranges = group_ranges(q_BHD, pool, table_BP.shape[1] * layout.page_size)
     q_BC = q_BHD.reshape(batch, heads * head_dim)
     out_BM = torch.empty_like(q_BC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
     parts, sums, arrivals = scratch(batch, heads, head_dim, ranges.splits, q_BHD.device)

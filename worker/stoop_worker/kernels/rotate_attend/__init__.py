@@ -28,14 +28,18 @@ def rotate_attend(
     layout: PagedLayout,
     *,
     out_BM: Tensor,
+    in_line: bool = False,
 ) -> None:
-    """Fill `out_BM` from the first product's rows, and store their keys and values; see `reference.rotate_attend`."""
+    """Fill `out_BM` from the first product's rows, and store their keys and values; see `reference.rotate_attend`.
+
+    `in_line` tells that it is part of a step whose kernels all start early, one after the other.
+    """
     if made_BN.shape[0] <= MOST_ROWS and places.heat is None and _one_launch(made_BN, pool, layout):
         from stoop_worker.kernels.rotate_attend import kernel
 
         kernel.rotate_attend(made_BN, places, pool, layout, out_BM=out_BM)
     else:
-        reference.rotate_attend(made_BN, places, pool, layout, out_BM=out_BM)
+        reference.rotate_attend(made_BN, places, pool, layout, out_BM=out_BM, in_line=in_line)
 
 
 def rotate_attend_groups(

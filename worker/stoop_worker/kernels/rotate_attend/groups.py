@@ -50,7 +50,7 @@ def rotate_attend_groups(
     if batch == 0:
         return out_BHD.flatten(1)
     if ranges is None:
-        ranges = group_ranges(batch, key_heads, table_BP.shape[1] * layout.page_size, out_BHD)
+        ranges = group_ranges(out_BHD, pool, table_BP.shape[1] * layout.page_size)
     parts, sums, arrivals = scratch(batch, heads, head_dim, ranges.splits, qkv_BN.device)
     kernel: Any = _rotate_attend_groups
     kernel[(key_heads, ranges.splits, batch)](

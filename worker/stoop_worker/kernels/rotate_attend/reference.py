@@ -20,13 +20,14 @@ def rotate_attend(
     layout: PagedLayout,
     *,
     out_BM: Tensor,
+    in_line: bool = False,
 ) -> None:
     """Fill the first C columns of `out_BM` with the heads' outputs, the others with the GELU of the MLP's values.
 
     Row b is the last position of sequence b: its keys and values are stored as by `rotate_write_gelu`, and it attends
     to them too.
     """
-    q_BHD = rotate_write_gelu(made_BN, places, pool, out_TM=out_BM)
+    q_BHD = rotate_write_gelu(made_BN, places, pool, out_TM=out_BM, in_line=in_line)
     paged_attention(q_BHD, pool, layout, out_TM=out_BM)
 
 

@@ -1,7 +1,7 @@
 """Rotate the queries and keys of a decoder layer, and store its keys and values in the KV pool.
 
     rotate_write(qkv_TN, places, pool, *, norms=None, in_line=False) -> q_THD
-    rotate_write_gelu(qkvf_TN, places, pool, *, out_TM) -> q_THD
+    rotate_write_gelu(qkvf_TN, places, pool, *, out_TM, in_line=False) -> q_THD
     rotation_table(max_context, rotary_dim, theta, device, *, dtype) -> table_SF2
 
 T rows, H query heads, K key heads, D head dim, F frequencies (half the rotated channels), S positions.
@@ -38,13 +38,18 @@ def rotate_write(
     return reference.rotate_write(qkv_TN, places, pool, norms=norms)
 
 
-def rotate_write_gelu(qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor) -> Tensor:
-    """Return the rotated q_THD and fill the last columns of `out_TM`; see `reference.rotate_write_gelu`."""
+def rotate_write_gelu(
+    qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor, in_line: bool = False
+) -> Tensor:
+    """Return the rotated q_THD and fill the last columns of `out_TM`; see `reference.rotate_write_gelu`.
+
+    `in_line` is as for `rotate_write`.
+    """
     _check_rows(qkvf_TN, places)
     if uses_kernel(qkvf_TN):
         from stoop_worker.kernels.rotate_write import kernel
 
-        return kernel.rotate_write_gelu(qkvf_TN, places, pool, out_TM=out_TM)
+        return kernel.rotate_write_gelu(qkvf_TN, places, pool, out_TM=out_TM, in_line=in_line)
     return reference.rotate_write_gelu(qkvf_TN, places, pool, out_TM=out_TM)
 
 

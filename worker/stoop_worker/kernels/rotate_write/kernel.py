@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from stoop_worker.kernels import early
+from stoop_worker.kernels.paged_attention.decode import takes_every_place
 from stoop_worker.kernels.rotate_write.places import HeadNorms, Places
 from stoop_worker.kernels.rotate_write.reference import query_heads
 
@@ -30,11 +31,13 @@ def rotate_write(
     return _launch(qkv_TN, places, pool, qkv_TN, _Parts(heads, norms=norms, in_line=in_line))
 
 
-def rotate_write_gelu(qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor) -> Tensor:
+def rotate_write_gelu(
+    qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor, in_line: bool = False
+) -> Tensor:
     """Compute `reference.rotate_write_gelu`; rows of `qkvf_TN` and `out_TM` may be strided, columns are contiguous."""
     heads, head_dim = pool.shape[3:]
     columns = qkvf_TN.shape[1] - 3 * heads * head_dim
-    return _launch(qkvf_TN, places, pool, out_TM, _Parts(heads, columns=columns))
+    return _launch(qkvf_TN, places, pool, out_TM, _Parts(heads, columns=columns, in_line=in_line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ def _launch(rows_TN: Tensor, places: Places, pool: Tensor, out_TM: Tensor, parts
         ROUNDED=heat is not None and heat.rounded_positions,
         COLUMNS=parts.columns,
         BLOCK=_MLP_BLOCK,
+        LATE=parts.in_line and count > early.MOST_ROWS and not takes_every_place(count, key_heads),
         num_warps=4,
         **early.options(rows_TN.device, count, most=early.MOST_IN_LINE_ROWS if parts.in_line else early.MOST_ROWS),
     )
@@ -128,9 +132,12 @@ def _rotate_write(
     ROUNDED: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
+    LATE: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    early.let_next_start(EARLY)
+    # attention's programs that start while the product before still fills most multiprocessors crowd on the others;
+    # if they take every place, they must not find this kernel's programs there
+    early.let_next_start(EARLY and not LATE)
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     C: tl.constexpr = H * D
@@ -138,6 +145,7 @@ def _rotate_write(
     source_ptr = rows_ptr + row * row_stride
     if part >= 3:
         early.wait(EARLY)
+        early.let_next_start(EARLY and LATE)
         gelu(source_ptr + C + 2 * KD, out_ptr + row * out_stride + C, part - 3, COLUMNS, BLOCK)
     else:
         pair = tl.arange(0, F_BLOCK)[None, :]
@@ -151,6 +159,7 @@ def _rotate_write(
         sin = tl.load(rotation_ptr + 2 * pair + 1, mask=pair < F, other=0.0)
         slot = tl.load(slots_ptr + row).to(tl.int64)
         early.wait(EARLY)
+        early.let_next_start(EARLY and LATE)
         heat = tl.full((H_BLOCK,), 1.0, dtype=tl.float32)
         if HEAT > 0:  # noqa: SIM102 (the inner condition is known on the device alone)
             if part != 1:

@@ -28,12 +28,15 @@ __all__ = [
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
-    """Return y_BN = x W^T + b in x's dtype, summed in at least float32; any B, but fast for at most 16."""
+def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, in_line: bool = False) -> Tensor:
+    """Return y_BN = x W^T + b in x's dtype, summed in at least float32; any B, but fast for at most 16.
+
+    `in_line` is as for `split_linear`. It makes up to 64 rows fast.
+    """
     if x_BC.dtype in _HALVES and uses_kernel(x_BC, weight_NC, bias_N):
         from stoop_worker.kernels.skinny_linear import products
 
-        return products.skinny_linear(x_BC, weight_NC, bias_N)
+        return products.skinny_linear(x_BC, weight_NC, bias_N, in_line=in_line)
     return reference.skinny_linear(x_BC, weight_NC, bias_N)
 
 

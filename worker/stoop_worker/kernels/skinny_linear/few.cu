@@ -7,7 +7,7 @@
 // cluster, which adds them up and stores the output in 16 bits.
 //
 // The host defines HALF and BFLOAT (x's dtype), BFLOAT_OUT, FLOAT8, COLUMNS (of the weight), BATCH (16, 32 or 64), TILES,
-// SPLIT (warpgroups of a tile), STAGES, PARTS, GATED, and WHOLE.
+// SPLIT (warpgroups of a tile), STAGES, PARTS, GATED, WHOLE, and BIASED (a bias in x's dtype, only with WHOLE).
 
 constexpr int kGroups = TILES * SPLIT, kThreads = 128 * kGroups + 32;
 constexpr int kBlock = 128, kBlocks = COLUMNS / kBlock;
@@ -60,6 +60,17 @@ static __device__ __forceinline__ float scale_of(const float* scale) {
   return found == 0 ? kTiny : found;  // sums are divided by it
 }
 
+// a 16-bit value in x's dtype
+static __device__ __forceinline__ float widen(unsigned short value) {
+#if BFLOAT
+  return __uint_as_float(static_cast<u32>(value) << 16);
+#else
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value));
+  return wide;
+#endif
+}
+
 static __device__ __forceinline__ void await_groups() {
   asm volatile("bar.sync 1, %0;" ::"n"(128 * kGroups) : "memory");
 }
@@ -91,7 +102,7 @@ constexpr bool kClustered = WHOLE && PARTS > 1;
 
 extern "C" __global__ void TOGETHER __launch_bounds__(kThreads, 1)
     few_rows(const __grid_constant__ Map rows_map, const __grid_constant__ Map weight_map, const float* scales, void* y,
-             int batch, int out, float factor) {
+             const unsigned short* bias, int batch, int out, float factor) {
   extern __shared__ __align__(1024) char memory[];
   __shared__ u64 barriers[2 * STAGES];
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -252,6 +263,11 @@ extern "C" __global__ void TOGETHER __launch_bounds__(kThreads, 1)
   await_cluster();  // the others have read
 #endif
   if (!works) return;
+#if BIASED
+  const float low_bias = widen(__ldg(bias + row)), high_bias = widen(__ldg(bias + row + 8));
+#else
+  const float low_bias = 0, high_bias = 0;
+#endif
 
   asm volatile("griddepcontrol.wait;" ::: "memory");  // the output's memory may be an input of the previous kernel
 #pragma unroll
@@ -266,7 +282,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(kThreads, 1)
       static_cast<unsigned short*>(y)[static_cast<u64>(n) * out + row] = narrow(a / (1 + __expf(-a)) * b * factor);
 #elif WHOLE
       unsigned short* to = static_cast<unsigned short*>(y) + static_cast<u64>(n) * out + row;
-      to[0] = narrow(a), to[8] = narrow(b);
+      to[0] = narrow(a + low_bias), to[8] = narrow(b + high_bias);
 #else
       float* to = static_cast<float*>(y) + (static_cast<u64>(part) * batch + n) * out + row;
       to[0] = a * factor, to[8] = b * factor;

@@ -6,6 +6,7 @@ The products raise `Unusable` if the kernel cannot be used.
 import ctypes
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,6 +42,14 @@ class Shape:
     parts: int = 1
 
 
+class _End(NamedTuple):
+    """What follows the sums: a bias is added, gates multiply their ups, or a factor the output."""
+
+    bias_N: Tensor | None = None
+    gated: bool = False
+    factor: float = 1.0
+
+
 def takes(x_BC: Tensor, weight_NC: Weight) -> bool:
     """Return whether the kernel computes this product.
 
@@ -71,20 +80,26 @@ def _is_scaled_well(weight_NC: Weight, dtype: torch.dtype) -> bool:
     return weight_NC.side == _BLOCK and weight_NC.scales.is_contiguous()
 
 
-def linear(x_BC: Tensor, weight_NC: Weight, *, shape: Shape | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """Return x W^T in `dtype`, by default x's."""
+def linear(
+    x_BC: Tensor,
+    weight_NC: Weight,
+    bias_N: Tensor | None = None,
+    *,
+    shape: Shape | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return x W^T + b in `dtype`, by default x's; a bias has x's dtype."""
     shape = shape or _shape_of(weight_NC, _MOST_TOGETHER, x_BC.device)
     y_BN = torch.empty((x_BC.shape[0], weight_NC.shape[0]), dtype=dtype or x_BC.dtype, device=x_BC.device)
-    _launch(x_BC, weight_NC, y_BN, shape)
+    _launch(x_BC, weight_NC, y_BN, shape, _End(bias_N))
     return y_BN
 
 
 def gated_linear(x_BC: Tensor, weight_NC: Weight, *, shape: Shape | None = None, factor: float = 1.0) -> Tensor:
     """Return `factor` times `reference.gated_linear`, within the range of x's dtype."""
     y_BF = x_BC.new_empty(x_BC.shape[0], weight_NC.shape[0] // 2)
-    _launch(
-        x_BC, weight_NC, y_BF, shape or _shape_of(weight_NC, _MOST_TOGETHER, x_BC.device), gated=True, factor=factor
-    )
+    shape = shape or _shape_of(weight_NC, _MOST_TOGETHER, x_BC.device)
+    _launch(x_BC, weight_NC, y_BF, shape, _End(gated=True, factor=factor))
     return y_BF
 
 
@@ -92,7 +107,7 @@ def split_linear(x_BK: Tensor, weight_NK: Weight, *, shape: Shape | None = None,
     """Compute `factor` times `reference.split_linear`, in several parts."""
     shape = shape or _shape_of(weight_NK, _MOST_PARTS, x_BK.device)
     parts_SBN = torch.empty((shape.parts, x_BK.shape[0], weight_NK.shape[0]), dtype=torch.float32, device=x_BK.device)
-    _launch(x_BK, weight_NK, parts_SBN, shape, factor=factor)
+    _launch(x_BK, weight_NK, parts_SBN, shape, _End(factor=factor))
     return parts_SBN
 
 
@@ -110,16 +125,15 @@ def _shape_of(weight_NC: Weight, most_parts: int, device: torch.device) -> Shape
     return Shape(tiles, split, parts)
 
 
-def _launch(
-    x_BK: Tensor, weight_NK: Weight, y: Tensor, shape: Shape, *, gated: bool = False, factor: float = 1.0
-) -> None:
+def _launch(x_BK: Tensor, weight_NK: Weight, y: Tensor, shape: Shape, end: _End) -> None:
     values, out, width = values_of(weight_NK), y.shape[-1], weight_NK.shape[1]
     size, dtype = values.element_size(), x_BK.dtype
     padded = next(count for count in (16, 32, 64) if count >= x_BK.shape[0])
-    work = _Work(shape, width, padded, dtype, None if y.dtype is torch.float32 else y.dtype, size, gated=gated)
+    into = None if y.dtype is torch.float32 else y.dtype
+    work = _Work(shape, width, padded, dtype, into, size, gated=end.gated, biased=end.bias_N is not None)
     kernel = _compiled(work, x_BK.device)
     rows = tensor_map(x_BK, (padded, _BLOCK // 2), swizzled=True)
-    if gated:
+    if end.gated:
         sides = values.view(2, out // 8, 8, width).transpose(0, 1)
         tiles = tensor_map(sides, (4, 2, 8, _BLOCK // size), swizzled=True)
     else:
@@ -129,7 +143,16 @@ def _launch(
         (-(-weight_NK.shape[0] // (_TILE * shape.tiles)), shape.parts, 1),
         128 * shape.tiles * shape.split + 32,
         work.shared_bytes,
-        (rows, tiles, scales, y, ctypes.c_int(x_BK.shape[0]), ctypes.c_int(out), ctypes.c_float(factor)),
+        (
+            rows,
+            tiles,
+            scales,
+            y,
+            values if end.bias_N is None else end.bias_N.contiguous(),
+            ctypes.c_int(x_BK.shape[0]),
+            ctypes.c_int(out),
+            ctypes.c_float(end.factor),
+        ),
         early=True,
     )
 
@@ -148,6 +171,7 @@ class _Work:
     into: torch.dtype | None
     size: int
     gated: bool
+    biased: bool
 
     @property
     def stages(self) -> int:
@@ -183,6 +207,7 @@ def _compiled(work: _Work, device: torch.device) -> CudaKernel:
         "PARTS": shape.parts,
         "GATED": work.gated,
         "WHOLE": work.into is not None,
+        "BIASED": work.biased,
     }
     products = products_of(work.padded, dtype, in_registers=work.size == 1)
     text = defined("skinny_linear/few.cu", numbers, dtype, products=products)

@@ -107,8 +107,13 @@ def _suits_hopper(x_BC: Tensor, weight_NC: Weight) -> bool:
     return hopper.takes(x_BC, weight_NC) and (isinstance(weight_NC, BlockFp8) or len(x_BC) > MOST_ROWS)
 
 
-def skinny_linear(x_BC: Tensor, weight_NC: Weight, bias_N: Tensor | None = None, *, cut: Cut | None = None) -> Tensor:
+def skinny_linear(
+    x_BC: Tensor, weight_NC: Weight, bias_N: Tensor | None = None, *, cut: Cut | None = None, in_line: bool = False
+) -> Tensor:
     """Compute `reference.skinny_linear`; rows of `x_BC` may be strided."""
+    if in_line and cut is None and _suits_hopper(x_BC, weight_NC):
+        with suppress(Unusable):
+            return hopper.linear(x_BC, weight_NC, bias_N)
     if isinstance(weight_NC, BlockFp8):
         cut = cut or _WHOLE_FP8
     cut = cut or (_WHOLE_OF_ONE if x_BC.shape[0] == 1 else _WHOLE)

@@ -82,7 +82,7 @@ def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> N
     if count == 0:
         return
     weight_C, bias_C = (None, None) if norm is None else (norm.weight_C, norm.bias_C)
-    most = early.MOST_ROWS if weight_C is None or bias_C is not None else early.MOST_IN_LINE_ROWS
+    most = early.MOST_ROWS if weight_C is None else early.MOST_IN_LINE_ROWS
     kernel: Any = _add_parts
     kernel[(count,)](
         x_BC,

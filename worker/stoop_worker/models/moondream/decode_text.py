@@ -10,6 +10,7 @@ B rows, C model dim, F inner dim of the MLP, E experts, H heads, D head dim, S p
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ __all__ = ["MOST_BESIDE", "MergedBlock", "joined_by_prefills", "merge", "step"]
 MOST_BESIDE = 64
 """The most rows whose attention runs beside their experts, and whose corrections beside the products."""
 
+_LEAST_IN_LINE = 48  # with fewer rows, the library's first product is faster than one that starts early
 _FEW_JOINED, _ALL_JOINED = 8, 1 << 16
 _MULTIPLE = 128  # of the first product's rows, so that the kernel's blocks divide them
 
@@ -84,16 +86,16 @@ def step(
     # launched when all before has ended: what the step is given may be read from here on by kernels that start early
     normed_BC = layer_norm(x_BC, blocks[0].ln)
     for layer, block in enumerate(blocks):
-        attends_aside = aside and block.experts is not None
-        corrects_aside = aside and block.experts is None and adapters.corrects(layer)
-        made_BN, thin = _first(layer, block, normed_BC, adapters, branched=corrects_aside)
-        with branch(x_BC.device) if attends_aside else nullcontext():
-            joined_BM = _attend(made_BN, kv, layer, block, rotations_SF2, branched=attends_aside)
+        order = _order(layer, block, adapters, rows=len(x_BC), aside=aside)
+        corrects_aside = order is _Order.CORRECTS_ASIDE
+        made_BN, thin = _first(layer, block, normed_BC, adapters, order)
+        with branch(x_BC.device) if order is _Order.ATTENDS_ASIDE else nullcontext():
+            joined_BM = _attend(made_BN, kv, layer, block, rotations_SF2, order)
             with branch(x_BC.device) if corrects_aside else nullcontext():
                 corrections_BC = adapters.second(layer, joined_BM, x_BC.shape[1], thin, plainly=corrects_aside)
-            parts_SBC = split_linear(joined_BM, block.second.weight)
+            parts_SBC = split_linear(joined_BM, block.second.weight, in_line=order is _Order.IN_LINE)
         experts = _experts(normed_BC, made_BN, block.experts, adapters.of_experts(layer))
-        others = Others(experts, corrections_BC, joined=attends_aside or corrects_aside)
+        others = Others(experts, corrections_BC, joined=order in (_Order.ATTENDS_ASIDE, _Order.CORRECTS_ASIDE))
         if others.joined:
             join(x_BC.device)
         if layer + 1 == len(blocks):
@@ -103,13 +105,31 @@ def step(
     return add_parts(x_BC, parts_SBC, blocks[-1].second.bias, others=others)
 
 
+class _Order(Enum):
+    """How the kernels of a layer follow each other."""
+
+    APART = auto()  # one after the other; those of few rows start early
+    IN_LINE = auto()  # one after the other; those of up to 64 rows start early
+    ATTENDS_ASIDE = auto()  # attention runs beside the experts
+    CORRECTS_ASIDE = auto()  # the corrections run beside the products
+
+
+def _order(layer: int, block: MergedBlock, adapters: RowAdapters, *, rows: int, aside: bool) -> _Order:
+    if block.experts is not None:
+        return _Order.ATTENDS_ASIDE if aside else _Order.APART
+    if adapters.corrects(layer):
+        return _Order.CORRECTS_ASIDE if aside else _Order.APART
+    return _Order.IN_LINE if rows >= _LEAST_IN_LINE else _Order.APART
+
+
 def _first(
-    layer: int, block: MergedBlock, normed_BC: Tensor, adapters: RowAdapters, *, branched: bool
+    layer: int, block: MergedBlock, normed_BC: Tensor, adapters: RowAdapters, order: _Order
 ) -> tuple[Tensor, Thin]:
     """Return the corrected first product, and the thin values of all layers that read the norm."""
+    branched = order is _Order.CORRECTS_ASIDE
     with branch(normed_BC.device) if branched else nullcontext():
         thin = adapters.first_thin(layer, normed_BC, plainly=branched)
-    made_BN = skinny_linear(normed_BC, block.first.weight, block.first.bias)
+    made_BN = skinny_linear(normed_BC, block.first.weight, block.first.bias, in_line=order is _Order.IN_LINE)
     if branched:
         join(normed_BC.device)
     adapters.correct_first(layer, made_BN, normed_BC.shape[1], thin, plainly=branched)
@@ -117,14 +137,22 @@ def _first(
 
 
 def _attend(
-    made_BN: Tensor, kv: KVView, layer: int, block: MergedBlock, rotations_SF2: Tensor, *, branched: bool
+    made_BN: Tensor, kv: KVView, layer: int, block: MergedBlock, rotations_SF2: Tensor, order: _Order
 ) -> Tensor:
     """Return the second product's input: the heads' outputs, then the MLP's inner values if there are no experts."""
     width, wanted = block.second.weight.shape
     qkv_BN = made_BN[:, : 3 * width]
-    places = Places(kv.positions_T, rotations_SF2, kv.slots_T, heat=heat_of(qkv_BN, block.tau, plainly=branched))
+    heat = heat_of(qkv_BN, block.tau, plainly=order is _Order.ATTENDS_ASIDE)
+    places = Places(kv.positions_T, rotations_SF2, kv.slots_T, heat=heat)
     joined_BM = made_BN.new_empty(made_BN.shape[0], wanted)
-    rotate_attend(made_BN[:, : 2 * width + wanted], places, kv.pool[layer], kv.layout, out_BM=joined_BM)
+    rotate_attend(
+        made_BN[:, : 2 * width + wanted],
+        places,
+        kv.pool[layer],
+        kv.layout,
+        out_BM=joined_BM,
+        in_line=order is _Order.IN_LINE,
+    )
     return joined_BM
 
 
