@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import LifoQueue
 from threading import Lock
+from time import perf_counter
 from typing import Final, TypeVar
 
 from llguidance import LLMatcher, LLTokenizer
@@ -25,6 +26,9 @@ COMPILERS: Final = 2
 _KEPT: Final = 64
 _GROUPS: Final = 4
 """The compiled copies of a grammar: texts that share one wait for each other's masks."""
+
+_QUICK_SECONDS: Final = 0.1
+"""A grammar that takes longer to compile has one copy, or its first text would wait several times as long."""
 _WHITESPACE: Final = r"[ \t]?|\n[ \t]{0,32}"
 """The longest space between two parts of JSON: models left free are known to write spaces until their limit."""
 
@@ -124,7 +128,10 @@ class Grammars:
         refusal = self._try(grammar, source)
         if refusal is not None:
             return None, refusal
-        matchers = [_matcher(tokens, source) for _ in range(_GROUPS)]
+        started = perf_counter()
+        matchers = [_matcher(tokens, source)]
+        if perf_counter() - started < _QUICK_SECONDS:
+            matchers += [_matcher(tokens, source) for _ in range(1, _GROUPS)]
         refusal = reason_of(matchers[0])
         return (_Compiled(matchers, self._states(grammar, tokens)), None) if refusal is None else (None, refusal)
 
