@@ -114,6 +114,25 @@ def test_characters_of_a_free_string_count_and_do_not_matter_after_its_end(
     assert len(ended) == 1 and None not in ended
 
 
+def test_complete_values_and_the_space_around_them_do_not_matter(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    items = {"type": "array", "items": {"type": "integer"}}
+    schema = record(a={"type": "integer"}, b=items, c={"enum": ["red", "green"]}, d=record(e=TEXT), f=TEXT)
+    texts = (
+        '{"a":1,"b":[],"c":"red","d":{"e":"x"},"f":"',
+        '{"a": 22,"b": [3, 44, 5],"c": "green","d": {\n\t"e":""},\n  "f":"',
+    )
+    one, other = (Text(grammars, tokenizer, schema).write(text) for text in texts)
+    assert one.state is not None and one.state == other.state
+
+
+def test_numbers_of_items_matter_only_up_to_their_limit(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    schema = record(a={"type": "array", "items": {"type": "integer"}, "minItems": 2})
+    ended = [
+        Text(grammars, tokenizer, schema).write('{"a":[' + text).state for text in ("1,", "1,2,", "1,2,3,", "1,2,3,4,")
+    ]
+    assert len(set(ended)) == 3 and ended[2] == ended[3]
+
+
 def test_a_string_without_a_bound_has_one_state(grammars: Grammars, tokenizer: Tokenizer) -> None:
     text = Text(grammars, tokenizer, record(a=TEXT)).write('{"a":"x')
     first = text.state
@@ -173,7 +192,7 @@ def test_a_schema_in_which_a_string_may_decide_what_follows_it_names_no_states(
 def test_a_schema_with_very_many_different_texts_names_only_the_first_states(
     grammars: Grammars, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states, "_MOST", 20)
+    monkeypatch.setattr(states, "_MOST_NODES", 20)
     schema = record(first=TEXT, second=TEXT, third=TEXT)
     text = Text(grammars, tokenizer, schema).write('{"first":"a",')
     assert text.state is not None

@@ -39,7 +39,7 @@ class Constraint:
 
         Where the next characters are certain, llguidance chooses the tokens for them by the last token too.
         """
-        return self.state is not None and (self.state[1] == 0 or not self.matcher.compute_ff_bytes())
+        return self.state is not None and (not self.state[0].is_free or not self.matcher.compute_ff_bytes())
 
     @property
     def is_broken(self) -> bool:

@@ -14,14 +14,16 @@ _ANNOTATIONS: Final = frozenset(
 )
 _LIMITS: Final = frozenset(
     (
-        *("type", "required", "minItems", "maxItems", "minProperties", "maxProperties"),
+        *("type", "required", "minProperties", "maxProperties"),
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     )
 )
 _LENGTHS: Final = ("minLength", "maxLength")
+_ITEMS: Final = ("minItems", "maxItems", "prefixItems")
 _CHOSEN: Final = ("enum", "const", "pattern", "format")
 """Keywords by which a string's own characters tell what may follow."""
 
+_UNNESTED: Final = _LIMITS | {*_LENGTHS, *_CHOSEN, "minItems", "maxItems"}
 _ANY_NAME: Final = "\0"  # no key has it, because JSON spells it otherwise
 _NESTED: Final = frozenset(("object", "array"))
 
@@ -29,28 +31,29 @@ _NESTED: Final = frozenset(("object", "array"))
 class FreeStrings(NamedTuple):
     """A string is free unless the property with it, or with the array with it, is one of `others`.
 
-    Characters beyond `longest` make no difference to what may follow.
+    Characters beyond `longest` make no difference to what may follow, nor do items of an array beyond `most_items`.
     """
 
     others: frozenset[str | None]
     longest: int
+    most_items: int
 
 
 class _Unknown(Exception):
-    """The schema has a part of which it is not known how far it lets strings be free."""
+    """The schema has a part of which it is not known how far it lets values be free."""
 
 
 def free_strings(schema: str) -> FreeStrings | None:
-    """Return the free strings of a valid schema, after which a text goes on as after any other string in that place.
+    """Return the free strings of a valid schema, if a text goes on after a value as after any other in its place.
 
-    Return None if the schema has parts whose strings may decide between alternatives, or that are not known here.
+    Return None if a value may decide between alternatives, or if the schema has parts that are not known here.
     """
     walk = _Walk(json.loads(schema))
     try:
         walk.take(walk.whole, None)
     except (_Unknown, RecursionError, ArithmeticError, AttributeError, TypeError, ValueError):  # an odd value, perhaps
         return None
-    return FreeStrings(frozenset(walk.others), walk.longest + 1)
+    return FreeStrings(frozenset(walk.others), walk.longest + 1, walk.most_items + 1)
 
 
 class _Walk:
@@ -58,6 +61,7 @@ class _Walk:
         self.whole = whole
         self.others: set[str | None] = set()
         self.longest = 0
+        self.most_items = 0
         self._taken: set[tuple[int, str | None]] = set()  # a reference may lead back to where it is
 
     def take(self, schema: Any, name: str | None) -> None:
@@ -77,16 +81,18 @@ class _Walk:
     def _take_keyword(self, keyword: str, value: Any, name: str | None) -> None:
         if keyword in _LENGTHS:
             self.longest = max(self.longest, int(value))
+        elif keyword in _ITEMS:
+            self.most_items = max(self.most_items, len(value) if isinstance(value, list) else int(value))
         elif keyword in _CHOSEN:
             if name == _ANY_NAME:
                 raise _Unknown
             self.others.add(name)
-        elif keyword not in _LIMITS:
+        if keyword not in _UNNESTED:
             for each, own in _parts(keyword, value, name):
                 self.take(each, own)
 
     def _alternatives(self, schema: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield the schemas for which this one stands; raise if a string inside one may decide between them."""
+        """Yield the schemas for which this one stands; raise if a value inside one may decide between them."""
         keywords = _keywords(schema)
         if not keywords & {"$ref", "anyOf"}:
             return

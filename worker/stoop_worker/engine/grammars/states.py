@@ -1,8 +1,8 @@
 """Names the states of JSON texts, so that texts in the same state can share a mask. llguidance does not name its own.
 
-The states of one schema are a tree of tokens, with one exception: a free string (see `free_strings.py`) is one node,
-whatever its characters are, and the number of characters tells its states apart. The token that ends the string leads
-to the same node from all of them.
+Of what is complete, a state has only the keys of each open object, and the number of items of each open array: after a
+value a text goes on as after any other in its place (see `free_strings.py`). Of what is not complete it has the
+characters. Of a free string it has their number alone.
 """
 
 import json
@@ -14,18 +14,21 @@ from stoop_worker.engine.grammars.free_strings import FreeStrings
 
 __all__ = ["Place", "State", "States", "Widths"]
 
-_MOST: Final = 1 << 11
-"""The most nodes of a schema; texts that lead to others have no named states from there on."""
-
+_MOST_NODES: Final = 1 << 11
+_MOST_EDGES: Final = 1 << 13
 _MOST_GOING: Final = 1 << 13
-_LONGEST_KEY: Final = 256  # bytes, because each node in a key holds all of it so far
+"""Of one schema; texts that lead to other nodes have no named states from there on."""
 
+_LONGEST: Final = 256  # bytes of a key or a number, because each node in one holds all of it so far
 _UNKNOWN: Final = -(1 << 60)  # characters; as many more leave it negative
 _PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f\x7f]+')
-_QUOTE, _ESCAPE, _OPENS, _CLOSES, _COMMA = b'"'[0], b"\\"[0], b"{[", b"}]", b","[0]
+
+_QUOTE, _ESCAPE, _COMMA, _COLON, _NEWLINE = (ord(each) for each in '"\\,:\n')
+_OPENS, _CLOSES, _BLANKS = b"{[", b"}]", b" \t"
+_WORD: Final = re.compile(rb"[-+.0-9a-zA-Z]")  # of a number, or of true, false and null
 
 State = tuple["_Node", int]
-"""A node, and the characters in its string."""
+"""A node, and the number of characters in its free string, or else the last token."""
 
 
 class Widths(dict[int, int]):
@@ -37,68 +40,98 @@ class Widths(dict[int, int]):
 
     def __missing__(self, token: int) -> int:
         spelling = self.bytes_of(token)
-        width = 0
-        if _PLAIN.fullmatch(spelling):
-            try:
-                width = len(spelling.decode())
-            except UnicodeDecodeError:
-                width = -1
-        self[token] = width
+        self[token] = width = _width(spelling) if _PLAIN.fullmatch(spelling) else 0
         return width
 
 
+class _Open(NamedTuple):
+    """An open object or array: the property that its parts belong to, and the keys or the number of items so far."""
+
+    is_object: bool
+    name: str | None
+    keys: tuple[str, ...] = ()
+    items: int = 0
+
+
 class _Read(NamedTuple):
-    """What is known about JSON up to some byte: the open `values`, and in which string it is, if in any."""
+    """What matters of the JSON up to some byte.
 
-    values: tuple[tuple[bool, str | None], ...] = ()
-    """For each open object or array: whether it is an object, and the property that its parts belong to."""
+    `last` is the last mark outside of strings, where k stands for a key and v for a value. `part` is the incomplete
+    string, number or literal, or the space after `last`.
+    """
 
-    at_key: bool = False  # the next string is a key, or this one is
+    opened: tuple[_Open, ...] = ()
+    last: str = ""
+    part: bytes = b""
     in_string: bool = False
+    in_word: bool = False  # a number or a literal
     is_escaped: bool = False  # the next byte belongs to an escape
     has_escapes: bool = False  # this string
-    key: bytes = b""  # as spelled so far
+
+    @property
+    def name(self) -> str | None:
+        """The property to which the next value belongs."""
+        return self.opened[-1].name if self.opened else None
+
+    @property
+    def at_key(self) -> bool:
+        """True if the next string is a key, or this one is."""
+        return bool(self.opened) and self.opened[-1].is_object and self.last in ("{", ",")
 
     def then(self, byte: int) -> "_Read":
         """Read one more byte."""
         if self.in_string:
             return self._in_string(byte)
-        if byte == _QUOTE:
-            return self._replace(in_string=True, has_escapes=False, key=b"")
-        if byte in _OPENS:
-            is_object = byte == _OPENS[0]
-            return self._replace(values=(*self.values, (is_object, self.name)), at_key=is_object)
-        if byte in _CLOSES:
-            return self._replace(values=self.values[:-1], at_key=False)
-        if byte == _COMMA:
-            return self._replace(at_key=bool(self.values) and self.values[-1][0])
-        return self
+        spelling = bytes((byte,))
+        if _WORD.match(spelling):
+            return self._replace(in_word=True, part=self.part + spelling if self.in_word else spelling)
+        return (self._complete() if self.in_word else self)._mark(byte)
 
-    @property
-    def name(self) -> str | None:
-        """The property to which the next value belongs."""
-        return self.values[-1][1] if self.values else None
+    def _mark(self, byte: int) -> "_Read":
+        if byte == _QUOTE:
+            return self._replace(in_string=True, has_escapes=False, part=b"")
+        if byte in _OPENS:
+            opened = _Open(byte == _OPENS[0], self.name)
+            return _Read((*self.opened, opened), chr(byte))
+        if byte in _CLOSES:
+            return self._replace(opened=self.opened[:-1])._complete()
+        if byte in (_COMMA, _COLON):
+            return _Read(self.opened, chr(byte))
+        # blanks are alike in the space that grammars allow
+        return self._replace(part=self.part + (b" " if byte in _BLANKS else bytes((byte,))))
 
     def _in_string(self, byte: int) -> "_Read":
         if self.is_escaped or byte != _QUOTE:
             begins = byte == _ESCAPE and not self.is_escaped
-            key = self.key + bytes((byte,)) if self.at_key else b""
-            return self._replace(is_escaped=begins, has_escapes=self.has_escapes or begins, key=key)
+            part = self.part + bytes((byte,))
+            return self._replace(is_escaped=begins, has_escapes=self.has_escapes or begins, part=part)
         if not self.at_key:
-            return self._replace(in_string=False)
-        named = (self.values[-1][0], str(json.loads(b'"%b"' % self.key)))
-        return self._replace(in_string=False, at_key=False, values=(*self.values[:-1], named))
+            return self._complete()
+        key = str(json.loads(b'"%b"' % self.part))
+        last = self.opened[-1]
+        return _Read((*self.opened[:-1], last._replace(name=key, keys=(*last.keys, key))), "k")
+
+    def _complete(self) -> "_Read":
+        """End a value."""
+        if not self.opened or self.opened[-1].is_object:
+            return _Read(self.opened, "v")
+        last = self.opened[-1]
+        return _Read((*self.opened[:-1], last._replace(items=last.items + 1)), "v")
 
 
 class _Node:
-    """A node, with those that a token leads to; it may also matter whether the token completes an escape."""
+    """What was read, and where tokens lead; it may also matter whether a token completes an escape."""
 
     __slots__ = ("edges", "is_free", "read")
 
     def __init__(self, read: _Read, *, is_free: bool) -> None:
         self.read = read
         self.is_free = is_free
-        self.edges: dict[tuple[int, bool], _Node] = {}
+        self.edges: dict[tuple[int, bool], _Edge] = {}
+
+
+_Edge = tuple[_Node | None, int, bool]
+"""The next node, the second part of the state there, and whether an escape is incomplete."""
 
 
 class States:
@@ -110,51 +143,60 @@ class States:
         self.widths = widths
         self.going: set[State] = set()
         """States whose texts are not at their end."""
-        self._others = free.others
-        self._nodes = 1
+        self._free = free
+        self._nodes = {self.first.read: self.first}
+        self._edges = 0
 
-    def step(self, node: _Node, token: int, *, is_escaped: bool) -> _Node | bool | None:
-        """Return the node that a token leads to for the first time; None if there are too many.
-
-        A bool means that the text stays in the free string, and whether an escape is incomplete then.
-        """
+    def step(self, node: _Node, token: int, *, is_escaped: bool) -> _Edge:
+        """Return where a token leads for the first time; without a node if there are too many."""
         read, left = node.read._replace(is_escaped=is_escaped), not node.is_free
         for byte in self.widths.bytes_of(token):
             read = read.then(byte)
             left |= not read.in_string
-        if not left:
-            return read.is_escaped
-        if self._nodes == _MOST or len(read.key) > _LONGEST_KEY:
-            return None
-        self._nodes += 1
-        is_free = read.in_string and not read.at_key and read.name not in self._others
-        found = node.edges[token, is_escaped] = _Node(read, is_free=is_free)
-        return found
+        if not left:  # an escape in the same free string
+            return node, _UNKNOWN, read.is_escaped
+        is_free = read.in_string and not read.at_key and read.name not in self._free.others
+        edge = self._node(read, is_free=is_free), _characters(read, self.longest) if is_free else token, read.is_escaped
+        if edge[0] is not None and self._edges < _MOST_EDGES:
+            self._edges += 1
+            node.edges[token, is_escaped] = edge
+        return edge
 
     def note(self, state: State) -> None:
         """Note that texts in a state go on."""
         if len(self.going) < _MOST_GOING:
             self.going.add(state)
 
+    def _node(self, read: _Read, *, is_free: bool) -> _Node | None:
+        most = self._free.most_items
+        opened = tuple(each._replace(items=min(each.items, most)) for each in read.opened)
+        read = read._replace(opened=opened)
+        if is_free:
+            read = read._replace(part=b"", is_escaped=False, has_escapes=False)
+        found = self._nodes.get(read)
+        if found is None and len(self._nodes) < _MOST_NODES and len(read.part) <= _LONGEST:
+            found = self._nodes[read] = _Node(read, is_free=is_free)
+        return found
+
 
 class Place:
     """The state of one text."""
 
-    __slots__ = ("_characters", "_is_escaped", "_longest", "_node", "_states", "_widths")
+    __slots__ = ("_is_escaped", "_longest", "_mark", "_node", "_states", "_widths")
 
     def __init__(self, states: States) -> None:
         self._states = states
         self._widths = states.widths
         self._longest = states.longest
         self._node: _Node | None = states.first
-        self._characters = 0
+        self._mark = 0
         self._is_escaped = False
 
     @property
     def state(self) -> State | None:
         """The state, which is equal for texts that may go on in the same ways; None if it has no name."""
-        node, characters = self._node, self._characters
-        return None if node is None or characters < 0 else (node, characters)
+        node, mark = self._node, self._mark
+        return None if node is None or mark < 0 else (node, mark)
 
     def take(self, token: int) -> State | None:
         """Follow the next token, which the schema allows; return the state after it."""
@@ -163,20 +205,27 @@ class Place:
             return None
         width = self._widths[token] if node.is_free and not self._is_escaped else 0
         if width > 0:
-            characters = self._characters + width
-            self._characters = characters if characters < self._longest else self._longest
+            characters = self._mark + width
+            self._mark = characters if characters < self._longest else self._longest
         elif width < 0:
-            self._characters = _UNKNOWN
+            self._mark = _UNKNOWN
         else:
-            edge = token, self._is_escaped
-            self._move(node.edges.get(edge) or self._states.step(node, token, is_escaped=self._is_escaped))
+            edge = node.edges.get((token, self._is_escaped))
+            if edge is None:
+                edge = self._states.step(node, token, is_escaped=self._is_escaped)
+            self._node, self._mark, self._is_escaped = edge
         return self.state
 
-    def _move(self, found: "_Node | bool | None") -> None:
-        if isinstance(found, bool):
-            self._characters, self._is_escaped = _UNKNOWN, found
-            return
-        self._node = found
-        if found is not None:
-            self._characters = _UNKNOWN if found.is_free and found.read.has_escapes else 0
-            self._is_escaped = found.read.is_escaped
+
+def _width(spelling: bytes) -> int:
+    """Return the characters of bytes, or -1 if they are parts of some."""
+    try:
+        return len(spelling.decode())
+    except UnicodeDecodeError:
+        return -1
+
+
+def _characters(read: _Read, longest: int) -> int:
+    """Return the characters of the incomplete string; it is not known how a grammar counts escapes."""
+    width = _UNKNOWN if read.has_escapes else _width(read.part)
+    return _UNKNOWN if width < 0 else min(width, longest)
