@@ -19,7 +19,7 @@ _LIMITS: Final = frozenset(
     )
 )
 _LENGTHS: Final = ("minLength", "maxLength")
-_ITEMS: Final = ("minItems", "maxItems", "prefixItems")
+_ARRAY_LENGTHS: Final = ("minItems", "maxItems", "prefixItems")
 _CHOSEN: Final = ("enum", "const", "pattern", "format")
 """Keywords by which a string's own characters tell what may follow."""
 
@@ -31,12 +31,12 @@ _NESTED: Final = frozenset(("object", "array"))
 class FreeStrings(NamedTuple):
     """A string is free unless the property with it, or with the array with it, is one of `others`.
 
-    Characters beyond `longest` make no difference to what may follow, nor do items of an array beyond `most_items`.
+    Characters beyond `longest` make no difference to what may follow, nor do parts of an array beyond `longest_array`.
     """
 
     others: frozenset[str | None]
     longest: int
-    most_items: int
+    longest_array: int
 
 
 class _Unknown(Exception):
@@ -53,7 +53,7 @@ def free_strings(schema: str) -> FreeStrings | None:
         walk.take(walk.whole, None)
     except (_Unknown, RecursionError, ArithmeticError, AttributeError, TypeError, ValueError):  # an odd value, perhaps
         return None
-    return FreeStrings(frozenset(walk.others), walk.longest + 1, walk.most_items + 1)
+    return FreeStrings(frozenset(walk.others), walk.longest + 1, walk.longest_array + 1)
 
 
 class _Walk:
@@ -61,7 +61,7 @@ class _Walk:
         self.whole = whole
         self.others: set[str | None] = set()
         self.longest = 0
-        self.most_items = 0
+        self.longest_array = 0
         self._taken: set[tuple[int, str | None]] = set()  # a reference may lead back to where it is
 
     def take(self, schema: Any, name: str | None) -> None:
@@ -81,8 +81,8 @@ class _Walk:
     def _take_keyword(self, keyword: str, value: Any, name: str | None) -> None:
         if keyword in _LENGTHS:
             self.longest = max(self.longest, int(value))
-        elif keyword in _ITEMS:
-            self.most_items = max(self.most_items, len(value) if isinstance(value, list) else int(value))
+        elif keyword in _ARRAY_LENGTHS:
+            self.longest_array = max(self.longest_array, len(value) if isinstance(value, list) else int(value))
         elif keyword in _CHOSEN:
             if name == _ANY_NAME:
                 raise _Unknown

@@ -45,12 +45,12 @@ class Widths(dict[int, int]):
 
 
 class _Open(NamedTuple):
-    """An open object or array: the property that its parts belong to, and the keys or the number of items so far."""
+    """An open object with its keys, or an array with its `length`, so far; `name` is the property of its parts."""
 
     is_object: bool
     name: str | None
     keys: tuple[str, ...] = ()
-    items: int = 0
+    length: int = 0
 
 
 class _Read(NamedTuple):
@@ -116,7 +116,7 @@ class _Read(NamedTuple):
         if not self.opened or self.opened[-1].is_object:
             return _Read(self.opened, "v")
         last = self.opened[-1]
-        return _Read((*self.opened[:-1], last._replace(items=last.items + 1)), "v")
+        return _Read((*self.opened[:-1], last._replace(length=last.length + 1)), "v")
 
 
 class _Node:
@@ -168,8 +168,8 @@ class States:
             self.going.add(state)
 
     def _node(self, read: _Read, *, is_free: bool) -> _Node | None:
-        most = self._free.most_items
-        opened = tuple(each._replace(items=min(each.items, most)) for each in read.opened)
+        most = self._free.longest_array
+        opened = tuple(each._replace(length=min(each.length, most)) for each in read.opened)
         read = read._replace(opened=opened)
         if is_free:
             read = read._replace(part=b"", is_escaped=False, has_escapes=False)
