@@ -37,9 +37,12 @@ class Constraint:
     def is_general(self) -> bool:
         """True if the ids that may come next follow from `state` alone.
 
-        Where the next characters are certain, llguidance chooses the tokens for them by the last token too.
+        Where several next characters are certain, llguidance chooses the tokens for them by the last token too, which
+        is not part of a state in a free string.
         """
-        return self.state is not None and (not self.state[0].is_free or not self.matcher.compute_ff_bytes())
+        if self.state is None:
+            return False
+        return not self.state[0].is_free or len(self.matcher.compute_ff_bytes()) <= 1
 
     @property
     def is_broken(self) -> bool:
