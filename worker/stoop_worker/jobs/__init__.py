@@ -19,6 +19,7 @@ outcome.py     the outcomes of a delivery, and the failure code of each exceptio
 retry.py       decides between another attempt and the end
 backoff.py     the formula for growing, randomised waits
 budget.py      lends slots and bytes by priority
+unless.py      work that a future interrupts
 outage.py      the shared view of a Redis outage, and its log lines
 lease.py       renews the worker's lease while the engine makes progress
 control.py     the channel that cancels running jobs

@@ -1,7 +1,6 @@
 """The claiming loop: claims no more deliveries than there are free permits, and starts a run for each."""
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +10,7 @@ from stoop_worker.errors import QueueFault, WorkerError
 from stoop_worker.jobs.broker import Broker, Delivery, DeliveryKey, Settlement
 from stoop_worker.jobs.executor import Executor
 from stoop_worker.jobs.outcome import Cancelled, Outcome, Released
+from stoop_worker.jobs.unless import Unless
 from stoop_worker.metrics import Metrics
 
 __all__ = ["Consumer", "Permits"]
@@ -58,8 +58,8 @@ class Consumer:
         self._first_lane_runs = 0
         self._freed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
-        self._draining = asyncio.Event()
-        self._drained: asyncio.Task[bool] | None = None  # one for all waits, because each task takes turns of the loop
+        self._draining = False
+        self._drained: asyncio.Future[None] | None = None  # done once nothing more is claimed
         self._stopping_now = asyncio.Event()
 
     @property
@@ -74,21 +74,22 @@ class Consumer:
 
     async def run(self) -> None:
         """Claim until `drain` is called; jobs in flight keep running."""
+        self._drained = asyncio.get_running_loop().create_future()
         try:
-            while not self._draining.is_set():
-                await self._claim_or_wait()
+            while not self._draining:
+                await self._claim_or_wait(self._drained)
         finally:
             await self._stop_watching()
-            if self._drained is not None:
-                self._drained.cancel()
 
     def drain(self) -> None:
         """Claim nothing new from now on."""
-        self._draining.set()
+        self._draining = True
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def stop_now(self) -> None:
         """Claim nothing new, and give jobs in flight no more time."""
-        self._draining.set()
+        self.drain()
         self._stopping_now.set()
 
     def cancel(self, job_id: str) -> None:
@@ -141,15 +142,18 @@ class Consumer:
         """The number of free permits that are for the first lane alone."""
         return min(self._free, max(0, self._permits.reserved - self._first_lane_runs))
 
-    async def _claim_or_wait(self) -> None:
+    async def _claim_or_wait(self, drained: "asyncio.Future[None]") -> None:
         self._freed.clear()
         free = self._free
         if not self._ready.is_set():
-            await self._unless_draining(self._ready.wait())
+            with Unless(drained):
+                await self._ready.wait()
         elif free == 0:
-            await self._unless_draining(self._freed.wait())
+            with Unless(drained):
+                await self._freed.wait()
         elif await self._claim(free) < free:
-            await self._unless_draining(self._wait_for_work())
+            with Unless(drained):
+                await self._wait_for_work()
 
     async def _wait_for_work(self) -> None:
         """Wait for news or, if only the first lane may be claimed from, for the end of any run."""
@@ -193,17 +197,3 @@ class Consumer:
         self._freed.set()
         if not task.cancelled() and (error := task.exception()):
             log.error("a delivery could not be settled", job=delivery.job_id, exc_info=error)
-
-    async def _unless_draining(self, waiting: Coroutine[object, object, object]) -> None:
-        """Wait for one coroutine, or until `drain` is called."""
-        wait = asyncio.create_task(waiting)
-        if self._drained is None:
-            self._drained = asyncio.create_task(self._draining.wait())
-        try:
-            await asyncio.wait({wait, self._drained}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            wait.cancel()
-        if wait.done():
-            wait.result()
-        else:
-            await asyncio.gather(wait, return_exceptions=True)

@@ -43,6 +43,7 @@ from stoop_worker.jobs.translate import (
     to_speech_request,
     transcribed,
 )
+from stoop_worker.jobs.unless import Unless
 from stoop_worker.jobs.verdict import decided
 from stoop_worker.metrics import Ending, Metrics
 
@@ -146,15 +147,8 @@ class Executor:
             log.exception("a settled delivery could not be traced")
 
     async def _run_or_break_off(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> _End:
-        run = asyncio.create_task(self._answer(delivery))
-        try:
-            first: set[asyncio.Future[Any]] = {run, broken_off}
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if run.done():
-                return run.result()
-        finally:
-            run.cancel()
-        await asyncio.wait({run})
+        with Unless(broken_off):  # not in a task of its own, which would take two turns of the loop
+            return await self._answer(delivery)
         outcome = broken_off.result()
         if isinstance(outcome, outcomes.Cancelled):
             return outcome, ended(delivery.job_id, self._read(delivery), State.CANCELLED, None)

@@ -248,9 +248,13 @@ class Images:
         A job waits for later images while it holds earlier ones. Only a few jobs at a time may prepare several images,
         so that they cannot deadlock, and none may hold more than its share of the budget.
         """
+        if len(wanted) == 1:  # the usual case, without the work for several
+            async with self.prepared(wanted[0], submitted) as alone:
+                yield [alone]
+            return
         async with contextlib.AsyncExitStack() as stack:
             ready: list[Prepared] = []
-            async with self._several if len(wanted) > 1 else contextlib.nullcontext():
+            async with self._several if wanted else contextlib.nullcontext():
                 for each in wanted:
                     ready.append(await stack.enter_async_context(self.prepared(each, submitted)))
                     self._check_share(ready)
