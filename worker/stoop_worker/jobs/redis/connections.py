@@ -52,7 +52,8 @@ class Connections:
 
 
 async def _ensure_usable(connection: Any) -> None:
-    await connection.connect()  # does nothing while it is connected
+    if not connection.is_connected:
+        await connection.connect()
     if await connection.can_read():  # the server closed it, or wrote what nobody asked for
         await connection.disconnect()
         await connection.connect()
