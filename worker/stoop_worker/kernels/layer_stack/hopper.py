@@ -24,6 +24,7 @@ PARTS = "instructions", "ring", "product", "attend"
 """The files before `stack.cu`; only the first needs a GPU."""
 _SIDE = 128
 _UNDER_WAY = 3  # slots that are copied at once
+_AHEAD = 96 * 1024
 
 
 class _Step(ctypes.Structure):
@@ -145,8 +146,10 @@ def source(sizes: Sizes) -> str:
         "PAGE": sizes.page,
         "PROGRAMS": sizes.programs,
         "SPLITS": sizes.splits,
+        "CHUNK": sizes.chunk,
         "STAGES": sizes.slots,
         "UNDER_WAY": _UNDER_WAY,
+        "AHEAD": _AHEAD,
         "SECONDS": _SECONDS,
     }
     folder = files("stoop_worker.kernels.layer_stack")

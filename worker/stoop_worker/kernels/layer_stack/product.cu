@@ -33,6 +33,10 @@ static __device__ __forceinline__ float most_of_warp(float value) {
   return value;
 }
 
+// the parts of a row; a float16 value of a row that a power of two has brought near the largest is exact enough
+template <bool NORM>
+constexpr int kParts = NORM && !FLOAT8 ? 2 : 1;
+
 // Take a row that all programs share, times the norm's weights if it has one, to shared memory; returns the factor of the
 // products with it. A value there is the sum of one part of 16 bits, or with a norm of two. A `plain` row is whole already.
 template <int WIDTH, bool NORM>
@@ -120,21 +124,20 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
   for (int i = 0; i < kEach; i++) {
     const int group = i * kMultiplying + threadIdx.x;
     if (group >= kGroups) continue;
-    u32 first[2], second[2];
+    u32 first[2];
+    [[maybe_unused]] u32 second[2];
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       const float a = values[i][2 * j] * up, b = values[i][2 * j + 1] * up;
 #if FLOAT8
       first[j] = half_pair(a, b);
-      const float2 rounded = of_half_pair(first[j]);
-      second[j] = half_pair(a - rounded.x, b - rounded.y);
 #else
       first[j] = narrow(a, b);
       second[j] = narrow(a - low_of(first[j]), b - high_of(first[j]));
 #endif
     }
     *reinterpret_cast<uint2*>(row + 4 * group) = {first[0], first[1]};
-    if constexpr (NORM) *reinterpret_cast<uint2*>(row + kApart + 4 * group) = {second[0], second[1]};
+    if constexpr (kParts<NORM> == 2) *reinterpret_cast<uint2*>(row + kApart + 4 * group) = {second[0], second[1]};
   }
   sync_multiplying();
   if constexpr (NORM) {
@@ -146,79 +149,132 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
   return factor;
 }
 
-// Multiply the program's rows of a weight by the row; each warp's share of the sums goes to sums[row][warp].
-template <int WIDTH, int PARTS>
-static __device__ __forceinline__ void multiply(Ring& ring, const char* memory, const u16* row, float* sums, Rows rows) {
-  constexpr int kRow = WIDTH * kValueBytes, kApart = WIDTH + kPartGap;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
-  // a lane holds values of lines `line` and `line` + 8 of the tile, and of part `line` of the row
-  const u16* mine = row + (line < PARTS ? line * kApart : 0) + part * (16 / kValueBytes);
-  int order = 0;
-  for (int tile = 0; tile < rows.count; tile += kTile) {
-    const int count = min(kTile, rows.count - tile), chunk = chunk_of(count);
-    const int upper = min(line, count - 1) * (chunk + kGap) + part * 16;
-    const int lower = min(line + 8, count - 1) * (chunk + kGap) + part * 16;
-    float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
-#if FLOAT8
-    const int block = (rows.first + tile) / kSide;
-    const int upper_scale = ((rows.first + tile + line) / kSide - block) * (kScaleBytes / 2);
-    const int lower_scale = ((rows.first + tile + line + 8) / kSide - block) * (kScaleBytes / 2);
-#endif
-    for (int at = 0; at < kRow; at += chunk, order++, ring.next()) {
-      if (order % kTeams != warp / kTeam) continue;
-      const int pieces = min(chunk, kRow - at) / kPiece;
-      const int begin = pieces * (warp % kTeam) / kTeam, end = pieces * (warp % kTeam + 1) / kTeam;
-      const char* slot = memory + ring.slot * kSlot;
-      wait_for(ring.full(), ring.turn);
-#if FLOAT8
-      constexpr int kPieces = kSide / kPiece;  // of a block
-#pragma unroll 2
-      for (int first = begin; first < end; first += kPieces) {
-        float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
+// What a lane takes for half of two spans of float8 values of a row of the weight, and for its column of the row.
+struct Loaded {
+  Quad above, below, x = {0, 0, 0, 0}, y = {0, 0, 0, 0};
+
+  __device__ __forceinline__ void load(const char* weight, const u16* column, bool given) {
+    above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + kSpan);
+    if (given) x = *reinterpret_cast<const Quad*>(column), y = *reinterpret_cast<const Quad*>(column + 8);
+  }
+
+  __device__ __forceinline__ void multiply(float* left, float* right) const {
+    uint2 a = halves_of(above.x), b = halves_of(below.x);
+    multiply_halves(left, a.x, b.x, a.y, b.y, x.x, x.y);
+    a = halves_of(above.y), b = halves_of(below.y);
+    multiply_halves(right, a.x, b.x, a.y, b.y, x.z, x.w);
+    a = halves_of(above.z), b = halves_of(below.z);
+    multiply_halves(left, a.x, b.x, a.y, b.y, y.x, y.y);
+    a = halves_of(above.w), b = halves_of(below.w);
+    multiply_halves(right, a.x, b.x, a.y, b.y, y.z, y.w);
+  }
+};
+
+// A warp's slots of a product, which are its team's: every fourth. They are found before the row is there.
+struct Own {
+  Rows rows;
+  Ring ring;
+  int tile, at, left;  // the next slot: its tile, its place in the row, and the slots from there on
+  int row, column;     // where the lane's values begin in a slot, and in the row
+  bool given;
+
+  // Steps `all` to the next product. A product has 16 rows: 8 of the weight in one span, and the same in the next span. Of
+  // its columns two are the parts of the row in the first span, and two in the other. So the first lane of four has a row's
+  // sum over the first spans, and the second lane over the others.
+  __device__ __forceinline__ Own(Ring& all, Rows of, int width, int parts) : rows(of), ring(all) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
+    at = (warp / kTeam + kTeams - all.order) % kTeams, tile = 0, left = rows.slots - at;
+    ring.skip(at);
 #pragma unroll
-        for (int piece = first; piece < first + kPieces; piece++) {
-          const Quad above = *reinterpret_cast<const Quad*>(slot + upper + piece * kPiece);
-          const Quad below = *reinterpret_cast<const Quad*>(slot + lower + piece * kPiece);
-          const u16* here = mine + at + piece * kPiece;
-          Quad x = {0, 0, 0, 0}, y = {0, 0, 0, 0};
-          if (line < PARTS) x = *reinterpret_cast<const Quad*>(here), y = *reinterpret_cast<const Quad*>(here + 8);
-          uint2 a = halves_of(above.x), b = halves_of(below.x);
-          multiply_halves(left, a.x, b.x, a.y, b.y, x.x, x.y);
-          a = halves_of(above.y), b = halves_of(below.y);
-          multiply_halves(right, a.x, b.x, a.y, b.y, x.z, x.w);
-          a = halves_of(above.z), b = halves_of(below.z);
-          multiply_halves(left, a.x, b.x, a.y, b.y, y.x, y.y);
-          a = halves_of(above.w), b = halves_of(below.w);
-          multiply_halves(right, a.x, b.x, a.y, b.y, y.z, y.w);
-        }
-        const char* scale = slot + kRowsBytes + first / kPieces * 4;
-        even[0] += *reinterpret_cast<const float*>(scale + upper_scale) * ((left[0] + left[1]) + (right[0] + right[1]));
-        even[2] += *reinterpret_cast<const float*>(scale + lower_scale) * ((left[2] + left[3]) + (right[2] + right[3]));
-      }
+    for (int i = 1; i < kTeams; i++)
+      if (at >= rows.chunks) tile++, at -= rows.chunks;
+    given = line < 4 && line % 2 < parts;
+    row = min(line, rows.lines - 1) * (rows.chunk + kGap) + part * 16;
+    column = (given ? line % 2 * (width + kPartGap) : 0) + line / 2 % 2 * (kSpan / kValueBytes) + part * (16 / kValueBytes);
+    all.skip(rows.beyond);
+    all.turn ^= rows.turns;
+    all.order = (all.order + rows.slots) % kTeams;
+  }
+
+  __device__ __forceinline__ void next() {
+    ring.skip(kTeams);
+    left -= kTeams, tile += rows.tiles_on, at += kTeams - rows.tiles_on * rows.chunks;
+    if (at >= rows.chunks) at -= rows.chunks, tile++;
+  }
+};
+
+// Multiply the program's rows of a weight by the row. `sums` has kWarps places for each row, of which `sum_of` adds those
+// that the row's slots fill.
+static __device__ __forceinline__ void multiply(Own own, const char* memory, const u16* row, float* sums, int width) {
+  const int whole = width * kValueBytes, chunk = own.rows.chunk;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4, member = warp % kTeam;
+  float upper = 0, lower = 0;
+#if !FLOAT8
+  float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
+#endif
+  while (own.left > 0) {
+    const int first = own.rows.row_at(own.tile), count = own.rows.lines_at(own.tile), start = own.at * chunk;
+    const int steps = min(chunk, whole - start) / (2 * kSpan), begin = steps * member / kTeam;
+    const int end = steps * (member + 1) / kTeam;
+    const char* slot = memory + own.ring.slot * kSlot;
+    const char* weight = slot + own.row + begin * (2 * kSpan);
+    const u16* column = row + own.column + (start + begin * (2 * kSpan)) / kValueBytes;
+    wait_for(own.ring.full(), own.ring.turn);
+#if FLOAT8
+    const int top = own.rows.first + first, block = (top + line) / kSide - top / kSide;
+    const char* scale = slot + kSlot - kScaleBytes + block * (kScaleBytes / 2) + begin * 8;
+    // each half of a step is loaded before the product of the half before; what is loaded last is not used
+    Loaded now, next;
+    now.load(weight, column, own.given);
+#pragma unroll 1
+    for (int step = begin; step < end; step++) {
+      float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
+      next.load(weight + kPiece, column + kPiece, own.given);
+      now.multiply(left, right);
+      weight += 2 * kSpan, column += 2 * kSpan;
+      now.load(weight, column, own.given);
+      const float2 factors = *reinterpret_cast<const float2*>(scale);
+      scale += 8;
+      next.multiply(left, right);
+      upper += factors.x * ((left[0] + left[1]) + (right[0] + right[1]));
+      lower += factors.y * ((left[2] + left[3]) + (right[2] + right[3]));
+    }
 #else
 #pragma unroll 4
-      for (int piece = begin; piece < end; piece++) {
-        const Quad above = *reinterpret_cast<const Quad*>(slot + upper + piece * kPiece);
-        const Quad below = *reinterpret_cast<const Quad*>(slot + lower + piece * kPiece);
-        Quad x = {0, 0, 0, 0};
-        if (line < PARTS) x = *reinterpret_cast<const Quad*>(mine + (at + piece * kPiece) / kValueBytes);
-        multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
-        multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
-      }
+    for (int step = begin; step < end; step++) {
+      const Quad above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + kSpan);
+      Quad x = {0, 0, 0, 0};
+      if (own.given) x = *reinterpret_cast<const Quad*>(column);
+      weight += 2 * kSpan, column += 2 * kSpan / kValueBytes;
+      multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
+      multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
+    }
 #endif
-      __syncwarp();
-      if (lane == 0) arrive(ring.empty());
-    }
-    if (part == 0) {
-      sums[(tile + line) * kWarps + warp] = even[0] + even[1] + odd[0] + odd[1];
-      sums[(tile + line + 8) * kWarps + warp] = even[2] + even[3] + odd[2] + odd[3];
-    }
+    __syncwarp();
+    if (lane == 0) arrive(own.ring.empty());
+    // a team's slots of a tile are one after the other
+    const int place = own.at % kTeams * kTeam + member;
+    const bool ends = own.at + kTeams >= own.rows.chunks;
+    own.next();
+    if (!ends) continue;
+#if !FLOAT8
+    upper = even[0] + even[1] + odd[0] + odd[1], lower = even[2] + even[3] + odd[2] + odd[3];
+#pragma unroll
+    for (int i = 0; i < 4; i++) even[i] = odd[i] = 0;
+#endif
+    float sum = part == 0 ? upper : lower;
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    if (part == 0 && line < count) sums[(first + line) * kWarps + place] = sum;
+    upper = lower = 0;
   }
 }
 
-static __device__ __forceinline__ float sum_of(const float* sums, int row) {
-  const float4 first = *reinterpret_cast<const float4*>(sums + row * kWarps);
-  const float4 last = *reinterpret_cast<const float4*>(sums + row * kWarps + 4);
-  return ((first.x + first.y) + (first.z + first.w)) + ((last.x + last.y) + (last.z + last.w));
+static __device__ __forceinline__ float sum_of(const float* sums, int row, Rows rows) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kTeams; i++) {
+    const float2 pair = *reinterpret_cast<const float2*>(sums + row * kWarps + i * kTeam);
+    if (i < rows.chunks) sum += pair.x + pair.y;
+  }
+  return sum;
 }
-

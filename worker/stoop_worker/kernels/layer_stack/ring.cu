@@ -6,30 +6,32 @@ constexpr int kTeam = 2, kTeams = kWarps / kTeam;                    // warps of
 constexpr int kUnderWay = UNDER_WAY;  // slots; with more, what programs tell each other would queue behind copies
 constexpr int kValueBytes = FLOAT8 ? 1 : 2;
 constexpr int kGroup = HEADS / KEY_HEADS, kQueries = HEADS * HEAD_DIM, kMade = (HEADS + 2 * KEY_HEADS) * HEAD_DIM;
-constexpr int kTile = 16;                              // rows of a weight that are multiplied at once
-constexpr int kPiece = 64, kGap = 64;                  // bytes of a row in two products; bytes between rows in a slot
-constexpr int kMostChunk = 4096, kWhole = 8 * kPiece;  // bytes of a row in a slot
-constexpr int kRowsBytes = kTile * (1024 + kGap);
-constexpr int kSide = 128, kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
-constexpr int kSlot = kRowsBytes + kScaleBytes;
+constexpr int kLines = 8, kGap = 64;                   // rows of a weight in a slot, and bytes between them
+constexpr int kPiece = 64, kSide = 128;                // bytes of a row that a quarter of a warp reads; of a block's scale
+constexpr int kSpan = FLOAT8 ? kSide : kPiece;         // bytes; a product is of two spans of each row
+constexpr int kMostChunk = 2 * CHUNK, kWhole = 512;    // bytes of a row in a slot
+constexpr int kTile = 16;                              // positions that are attended to at once
+constexpr int kAhead = AHEAD, kAheadPiece = 4096;    // bytes beyond the ring
+constexpr u32 kAheadPause = 240;                     // cycles from piece to piece: a program's share of memory's rate
 constexpr int kPositions = 32;                       // of keys and values in a slot
 constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + kHeadGap;
+constexpr int kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
+constexpr int kRowsBytes = kLines * (CHUNK + kGap), kHeadsBytes = 2 * kPositions * kHeadRow;
+constexpr int kSlot = (kRowsBytes > kHeadsBytes ? kRowsBytes : kHeadsBytes) + kScaleBytes;
 constexpr int kFields = 12;                          // of a layer's record
 constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
 
-// A team waits only for its own slots, at most 2 kTeams - 1 apart. What the round before has left in a slot must be full by
-// then: with more copies under way, the team would take the turn before that one for its own.
-static_assert(kUnderWay + 2 * kTeams - 1 <= STAGES, "a team's next slot was full in the round before");
-static_assert(kTile % kCopiers == 0, "copiers share a tile evenly");
-static_assert(2 * kPositions * kHeadRow <= kRowsBytes && kGroup <= 8, "a slot holds whole heads, of at most 8 queries");
+// A team waits for every fourth slot. Those of the round before must be full by then, or their turn would be taken for this.
+static_assert(kUnderWay + kTeams <= STAGES, "the copies under way and the teams' slots are of one round");
+static_assert(kGroup <= 8, "a product has columns for 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
 static __device__ constexpr int whole_tiles(int rows) { return (rows + kTile - 1) / kTile * kTile; }
 static __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 
-constexpr int kGates = whole_tiles(most_rows(INNER));
-constexpr int kSums = larger(2 * kGates, larger(whole_tiles(most_rows(kMade)), whole_tiles(most_rows(DIM))));
+constexpr int kGateSums = whole_tiles(most_rows(INNER));
+constexpr int kSums = larger(2 * kGateSums, larger(whole_tiles(most_rows(kMade)), whole_tiles(most_rows(DIM))));
 constexpr int kRowValues = larger(2 * DIM + kPartGap, larger(kQueries, INNER));
 constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
 
@@ -50,8 +52,11 @@ struct Step {
   int count;
 };
 
-// fields of a layer's record; scales are at 4 above their weight
-enum { kQkv, kOut, kGateUp, kDown, kQkvScales, kOutScales, kGateUpScales, kDownScales, kNorm, kMlpNorm, kQNorm, kKNorm };
+// a layer's products; attention is before kOut
+enum { kQkv, kOut, kGates, kUps, kDown, kProducts };
+
+// fields of a layer's record, behind four weights and their scales
+enum { kScales = 4, kNorm = 8, kMlpNorm, kQNorm, kKNorm };
 
 static __device__ __forceinline__ float low_of(u32 pair) { return as_float(pair << 16); }
 static __device__ __forceinline__ float high_of(u32 pair) { return as_float(pair & 0xffff0000u); }
@@ -82,40 +87,109 @@ static __device__ __forceinline__ void wait_for(u32 barrier, int turn) {
 
 static __device__ __forceinline__ void sync_multiplying() { named_barrier(kMultiplying); }
 
-// bytes of each row in a slot that holds so many rows
-static __device__ __forceinline__ int chunk_of(int rows) {
-  return min(kMostChunk, (kRowsBytes / rows - kGap) / kWhole * kWhole);
-}
-
 // the slots, as seen by one warp
 struct Ring {
   u32 memory, barriers;
-  int slot = 0, turn = 0, begun = 0;
+  int slot = 0, turn = 0;
+  int begun = 0;  // of a copier: slots, up to kUnderWay
+  int order = 0;  // of the others: the team whose slot is next
 
   __device__ __forceinline__ u32 full() const { return barriers + 16 * slot; }
   __device__ __forceinline__ u32 empty() const { return barriers + 16 * slot + 8; }
   __device__ __forceinline__ u32 place() const { return memory + slot * kSlot; }
-  __device__ __forceinline__ void next() {
-    if (++slot == STAGES) slot = 0, turn ^= 1;
+  __device__ __forceinline__ void next() { skip(1); }
+  // at most STAGES slots
+  __device__ __forceinline__ void skip(int slots) {
+    slot += slots;
+    if (slot >= STAGES) slot -= STAGES, turn ^= 1;
   }
 
-  // a copier's wait for room, and for earlier copies
-  __device__ __forceinline__ void await_room() {
+  // a copier's wait for earlier copies
+  __device__ __forceinline__ void await_copies() {
     const bool around = slot < kUnderWay;
     if (begun == kUnderWay) wait_for(barriers + 16 * (slot - kUnderWay + (around ? STAGES : 0)), around ? turn ^ 1 : turn);
     begun += begun < kUnderWay;
-    wait_for(empty(), turn ^ 1);
   }
 };
 
-struct Rows {
-  int first, count;
+// bytes of a weight
+struct Part {
+  const char* first;
+  int bytes;
 };
 
-static __device__ __forceinline__ Rows rows_of(int rows) {
-  const int first = static_cast<long long>(rows) * blockIdx.x / PROGRAMS;
-  return {first, static_cast<int>(static_cast<long long>(rows) * (blockIdx.x + 1) / PROGRAMS) - first};
+// What a copier brings to the nearer cache while there is no room in the ring: what comes after the tile at hand.
+struct Ahead {
+  const char *at = nullptr, *end = nullptr, *next = nullptr, *next_end = nullptr;
+  bool beyond = false;  // `at` is in the next weight
+  u32 last = 0;
+
+  // begin with a program's rows of a weight, and name those of the next one
+  __device__ __forceinline__ void enter(Part part, Part then) {
+    if (!beyond) at = part.first;
+    beyond = false;
+    end = part.first + part.bytes, next = then.first, next_end = then.first + then.bytes;
+  }
+
+  __device__ __forceinline__ void step(const char* tile_end) {
+    const u32 now = clock_of_cycles();
+    if (now - last < kAheadPause) return;
+    last = now;
+    if (!beyond && at < tile_end) at = tile_end;
+    if (!beyond && at >= end) at = next, beyond = true;
+    const char* from = beyond ? next : tile_end;
+    const char* until = beyond ? next_end : end;
+    if (at - from >= kAhead || at >= until) return;
+    const int bytes = static_cast<int>(min(static_cast<long long>(kAheadPiece), static_cast<long long>(until - at)));
+    bring_nearer(at, bytes);
+    at += bytes;
+  }
+};
+
+// A program's rows of a weight, in tiles of `lines` rows, of which the later ones may have one less. A tile is in `chunks`
+// slots, one after the other.
+struct Rows {
+  int first, count, full;  // `full` tiles have all lines
+  int lines, tiles, chunk, chunks;  // a slot has `chunk` bytes of each row
+  int tiles_on;                     // tiles from a team's slot to its next one, and less than a tile more
+  int slots, beyond, turns;         // slots in all, those beyond whole rounds of the ring, and whether it turns
+
+  __device__ __forceinline__ int row_at(int tile) const { return tile * (lines - 1) + min(tile, full); }
+  __device__ __forceinline__ int lines_at(int tile) const { return lines - (tile >= full); }
+};
+
+template <int ROWS, int WIDTH>
+static __device__ __forceinline__ Rows rows_of() {
+  constexpr int kMost = most_rows(ROWS), kTiles = (kMost + kLines - 1) / kLines, kEach = (kMost + kTiles - 1) / kTiles;
+  constexpr int kRoom = (kRowsBytes / kEach - kGap) / kWhole * kWhole, kChunk = kRoom < kMostChunk ? kRoom : kMostChunk;
+  constexpr int kChunks = (WIDTH * kValueBytes + kChunk - 1) / kChunk;
+  const int first = static_cast<long long>(ROWS) * blockIdx.x / PROGRAMS;
+  const int count = static_cast<int>(static_cast<long long>(ROWS) * (blockIdx.x + 1) / PROGRAMS) - first;
+  constexpr int kSlots = kTiles * kChunks;
+  return {first,   count,  count - kTiles * (kEach - 1), kEach, kTiles, kChunk, kChunks, kTeams / kChunks,
+          kSlots, kSlots % STAGES, kSlots / STAGES % 2};
 }
+
+// the program's part of a layer's products
+struct Products {
+  Rows made = rows_of<kMade, DIM>(), out = rows_of<DIM, kQueries>();
+  Rows gated = rows_of<INNER, DIM>(), down = rows_of<DIM, INNER>();
+
+  __device__ __forceinline__ Rows rows(int product) const {
+    Rows rows = product == kQkv ? made : product == kOut ? out : product == kDown ? down : gated;
+    if (product == kUps) rows.first += INNER;
+    return rows;
+  }
+  __device__ __forceinline__ static int width(int product) {
+    return product == kOut ? kQueries : product == kDown ? INNER : DIM;
+  }
+  __device__ __forceinline__ static int weight(int product) { return product < kUps ? product : product - 1; }
+  __device__ __forceinline__ Part part(const u64* record, int product) const {
+    const Rows of = rows(product);
+    const int whole = width(product) * kValueBytes;
+    return {reinterpret_cast<const char*>(record[weight(product)]) + static_cast<long long>(of.first) * whole, of.count * whole};
+  }
+};
 
 // the range of positions of a program, which may be empty; `count` ranges of a key head are not
 struct Range {
@@ -136,25 +210,32 @@ struct Range {
 
 // the warps that copy: each takes every fourth line of a slot
 
-template <int WIDTH>
-static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows,
-                                                  int copier, int lane) {
-  constexpr int kRow = WIDTH * kValueBytes;
-  for (int tile = 0; tile < rows.count; tile += kTile) {
-    const int count = min(kTile, rows.count - tile), chunk = chunk_of(count), first = rows.first + tile;
+static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows, int width,
+                                                  Ahead& ahead, int copier, int lane) {
+  const int whole = width * kValueBytes, chunk = rows.chunk;
+  for (int tile = 0; tile < rows.tiles; tile++) {
+    const int count = rows.lines_at(tile), first = rows.first + rows.row_at(tile);
     const int line = copier + kCopiers * lane, lines = (count - copier + kCopiers - 1) / kCopiers;
-    const char* source = weight + static_cast<long long>(first + line) * kRow;
-    for (int at = 0; at < kRow; at += chunk) {
-      const int bytes = min(chunk, kRow - at);
+    const char* source = weight + static_cast<long long>(first + line) * whole;
+    for (int at = 0; at < whole; at += chunk) {
+      const int bytes = min(chunk, whole - at);
       const bool scaled = FLOAT8 && copier < 2;
-      ring.await_room();
+      ring.await_copies();
+      if (kAhead && copier == 0) {
+        SpinLimit limit;
+        for (; !phase_has_ended(ring.empty(), ring.turn ^ 1); limit.count())
+          if (lane == 0) ahead.step(weight + static_cast<long long>(first + count) * whole);
+        __syncwarp();
+      } else {
+        wait_for(ring.empty(), ring.turn ^ 1);
+      }
       if (lane == 0) expect(ring.full(), lines * bytes + (scaled ? 4 * bytes / kSide : 0));
       __syncwarp();
       if (line < count) copy(ring.place() + line * (chunk + kGap), source + at, bytes, ring.full());
       if (scaled && lane == 31) {
         const int block = (copier == 0 ? first : first + count - 1) / kSide;
-        copy(ring.place() + kRowsBytes + copier * (kScaleBytes / 2),
-             reinterpret_cast<const char*>(scales + block * (WIDTH / kSide) + at / kSide), 4 * bytes / kSide, ring.full());
+        copy(ring.place() + kSlot - kScaleBytes + copier * (kScaleBytes / 2),
+             reinterpret_cast<const char*>(scales + block * (width / kSide) + at / kSide), 4 * bytes / kSide, ring.full());
       }
       ring.next();
     }
@@ -167,7 +248,8 @@ static __device__ __forceinline__ void copy_heads(Ring& ring, const Step& step, 
   const char* keys = step.pool + layer * step.layer_bytes + range.head * kHeadBytes;
   for (int start = range.first; start < range.last; start += kPositions) {
     const int count = min(kPositions, range.last - start);
-    ring.await_room();
+    ring.await_copies();
+    wait_for(ring.empty(), ring.turn ^ 1);
     // heads are too small for the copy engine
 #pragma unroll 4
     for (int i = 32 * copier + lane; i < 2 * count * kQuads; i += 32 * kCopiers) {

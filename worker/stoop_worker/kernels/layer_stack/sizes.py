@@ -11,12 +11,13 @@ FIELDS = 12
 """Numbers in a layer's record."""
 
 _WARPS, _TILE = 8, 16
-_ROWS_BYTES = _TILE * (1024 + 64)  # of a slot, with the gaps between rows
-_SCALE_BYTES = 256  # of a slot, with float8
+_LINES, _GAP = 8, 64  # rows of a weight in a slot, and bytes between them
+_MOST_CHUNK, _WHOLE_CHUNK = 2560, 512  # bytes of a row in a full slot
+_HEADS = 64  # keys and values in a slot
 _MOST_SPLITS = 16
 _MOST_ROWS = 256  # of a product in a program
 _MOST_GROUP = 8  # queries of a key head
-_LEAST_SLOTS = 10  # see kUnderWay in ring.cu
+_LEAST_SLOTS = 7  # see kUnderWay in ring.cu
 _A_PROGRAM = 227 * 1024
 
 
@@ -52,6 +53,13 @@ class Sizes:
         return (self.heads + 2 * self.key_heads) * self.head_dim
 
     @property
+    def chunk(self) -> int:
+        """Bytes of each row in a full slot, so that slots hold even shares of the rows of most weights."""
+        row = self.dim if self.float8 else 2 * self.dim
+        shares = -(-row // _MOST_CHUNK)
+        return -(-row // (shares * _WHOLE_CHUNK)) * _WHOLE_CHUNK
+
+    @property
     def slots(self) -> int:
         """The slots that the ring has room for."""
         return (_A_PROGRAM - self._beside_ring) // self._slot_bytes
@@ -70,14 +78,15 @@ class Sizes:
             and not rest
             and group <= _MOST_GROUP
             and self.key_heads <= self.programs
-            and all(width % (512 if self.float8 else 32) == 0 for width in widths)
+            and all(width % (512 if self.float8 else 64) == 0 for width in widths)
             and all(rows <= _MOST_ROWS * self.programs for rows in (self.made, self.inner, self.dim))
             and self.slots >= _LEAST_SLOTS
         )
 
     @property
     def _slot_bytes(self) -> int:
-        return _ROWS_BYTES + (_SCALE_BYTES if self.float8 else 0)
+        rows, heads = _LINES * (self.chunk + _GAP), _HEADS * (2 * self.head_dim + 16)
+        return max(rows, heads) + (self.chunk // 8 if self.float8 else 0)
 
     @property
     def _beside_ring(self) -> int:

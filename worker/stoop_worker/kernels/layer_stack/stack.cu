@@ -9,20 +9,6 @@
 // of positions), STAGES (slots of the ring), UNDER_WAY (slots that are copied at once), and SECONDS, after which a wait gives
 // up. Activations are bfloat16.
 
-// Share the sum of the program's part of the residual, which thread i has of row i, and a product with a row of words.
-template <int WIDTH>
-static __device__ __forceinline__ void add_product(Ring& ring, const char* memory, u16* row, Shared& shared,
-                                                   const u32* from, u32* to, u32 number, Rows rows, float& residual) {
-  const int mine = threadIdx.x;
-  const float factor = load_row<WIDTH, false>(row, from, number, nullptr, nullptr, 0, shared.squares, shared.most);
-  multiply<WIDTH, 1>(ring, memory, row, shared.sums, rows);
-  sync_multiplying();
-  if (mine >= rows.count) return;
-  const u16 rounded = narrow(residual + sum_of(shared.sums, mine) * factor);
-  residual = wide(rounded);
-  share(to + rows.first + mine, word_of(rounded, number));
-}
-
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
   char* memory = dynamic_memory();
   u16* row = reinterpret_cast<u16*>(memory + STAGES * kSlot);
@@ -44,21 +30,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
 
   const int context = *step.context;
   const Range range(context);
-  const Rows made = rows_of(kMade), summed = rows_of(DIM), gates = rows_of(INNER);
-  const Rows ups{INNER + gates.first, gates.count};
+  const Products products;
 
   if (warp >= kWarps) {
     const int copier = warp - kWarps;
+    Ahead ahead;
     for (int layer = 0; layer < step.count; layer++) {
       const u64* of = layers + layer * kFields;
-      auto weight = [&](int field) { return reinterpret_cast<const char*>(of[field]); };
-      auto scales = [&](int field) { return reinterpret_cast<const float*>(of[field + 4]); };
-      copy_rows<DIM>(ring, weight(kQkv), scales(kQkv), made, copier, lane);
-      copy_heads(ring, step, layer, range, copier, lane);
-      copy_rows<kQueries>(ring, weight(kOut), scales(kOut), summed, copier, lane);
-      copy_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), gates, copier, lane);
-      copy_rows<DIM>(ring, weight(kGateUp), scales(kGateUp), ups, copier, lane);
-      copy_rows<INNER>(ring, weight(kDown), scales(kDown), summed, copier, lane);
+#pragma unroll 1
+      for (int product = 0; product < kProducts; product++) {
+        if (product == kOut) copy_heads(ring, step, layer, range, copier, lane);
+        const bool ends = product + 1 == kProducts, last = ends && layer + 1 == step.count;
+        const Part part = products.part(of, product), none{nullptr, 0};
+        ahead.enter(part, last ? none : products.part(ends ? of + kFields : of, ends ? 0 : product + 1));
+        copy_rows(ring, reinterpret_cast<const char*>(of[products.weight(product)]),
+                  reinterpret_cast<const float*>(of[products.weight(product) + kScales]), products.rows(product),
+                  products.width(product), ahead, copier, lane);
+      }
     }
     return;
   }
@@ -73,42 +61,56 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
     rotation.sines[i] = pair < FREQUENCIES ? from[1] : 0;
   }
   const int mine = threadIdx.x;
-  float residual = mine < summed.count ? wide(step.x[summed.first + mine]) : 0;
+  float residual = mine < products.down.count ? wide(step.x[products.down.first + mine]) : 0;
   const u32 before = *step.counters;
 
   for (int layer = 0; layer < step.count; layer++) {
     const u64* of = layers + layer * kFields;
     const u32 number = before + layer + 1;
     auto halves = [&](int field) { return reinterpret_cast<const u16*>(of[field]); };
-    auto normed = [&](const u32* from, u32 number, const u16* plain, int norm) {
-      return load_row<DIM, true>(row, from, number, plain, halves(norm), step.epsilon, shared.squares, shared.most);
-    };
-    float factor = normed(step.out, number - 1, layer ? nullptr : step.x, kNorm);
-    multiply<DIM, 2>(ring, memory, row, shared.sums, made);
-    sync_multiplying();
-    if (mine < made.count)
-      share(step.qkv + made.first + mine, word_of(narrow(sum_of(shared.sums, mine) * factor), number));
-
-    if (range.attends()) {
-      load_heads(shared.heads, step.qkv, number, halves(kQNorm), halves(kKNorm), rotation, range, step.head_epsilon);
+    float factor = 1;
+    // one body for all products, because a layer's instructions are read anew in each layer
+#pragma unroll 1
+    for (int product = 0; product < kProducts; product++) {
+      const Rows rows = products.rows(product);
+      if (product == kOut) {
+        if (range.attends()) {
+          load_heads(shared.heads, step.qkv, number, halves(kQNorm), halves(kKNorm), rotation, range, step.head_epsilon);
+          sync_multiplying();
+          attend(step, ring, memory, row, shared, range, number, layer, context, slot);
+        }
+        if (range.shares()) combine(step, range, number);
+      }
+      const bool first = product == kQkv, normed = first || product == kGates || product == kUps;
+      const Own own(ring, rows, products.width(product), normed ? kParts<true> : 1);
+      if (first || product == kGates) {
+        factor = load_row<DIM, true>(row, first ? step.out : step.middle, first ? number - 1 : number,
+                                     first && layer == 0 ? step.x : nullptr, halves(first ? kNorm : kMlpNorm),
+                                     step.epsilon, shared.squares, shared.most);
+      } else if (product == kOut) {
+        factor = load_row<kQueries, false>(row, step.attended, number, nullptr, nullptr, 0, shared.squares, shared.most);
+      } else if (product == kDown) {
+        factor = load_row<INNER, false>(row, step.inner, number, nullptr, nullptr, 0, shared.squares, shared.most);
+      }
+      float* sums = shared.sums + (product == kUps ? kGateSums * kWarps : 0);
+      multiply(own, memory, row, sums, products.width(product));
+      if (product == kGates) continue;
       sync_multiplying();
-      attend(step, ring, memory, row, shared, range, number, layer, context, slot);
+      if (mine >= rows.count) continue;
+      const float sum = sum_of(sums, mine, rows) * factor;
+      if (product == kQkv) {
+        share(step.qkv + rows.first + mine, word_of(narrow(sum), number));
+      } else if (product == kUps) {
+        const float gate = sum_of(shared.sums, mine, rows) * factor;
+        share(step.inner + products.gated.first + mine, word_of(narrow(gate / (1 + __expf(-gate)) * sum), number));
+      } else {
+        const u16 rounded = narrow(residual + sum);
+        residual = wide(rounded);
+        share((product == kOut ? step.middle : step.out) + rows.first + mine, word_of(rounded, number));
+      }
     }
-    if (range.shares()) combine(step, range, number);
-
-    add_product<kQueries>(ring, memory, row, shared, step.attended, step.middle, number, summed, residual);
-
-    factor = normed(step.middle, number, nullptr, kMlpNorm);
-    multiply<DIM, 2>(ring, memory, row, shared.sums, gates);
-    multiply<DIM, 2>(ring, memory, row, shared.sums + kGates * kWarps, ups);
-    sync_multiplying();
-    if (mine < gates.count) {
-      const float gate = sum_of(shared.sums, mine) * factor, up = sum_of(shared.sums, kGates + mine) * factor;
-      share(step.inner + gates.first + mine, word_of(narrow(gate / (1 + __expf(-gate)) * up), number));
-    }
-    add_product<INNER>(ring, memory, row, shared, step.inner, step.out, number, summed, residual);
   }
-  if (mine < summed.count) step.y[summed.first + mine] = narrow(residual);
+  if (mine < products.down.count) step.y[products.down.first + mine] = narrow(residual);
 
   // all programs have read the first counter by then, and none waits any more
   if (threadIdx.x == 0 && fetch_add(step.counters + 1) + 1 == PROGRAMS) {
