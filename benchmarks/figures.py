@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks.energy import EnergyMeter
@@ -67,17 +68,22 @@ def summarise(
     left: int = 0,
     meter: EnergyMeter | None = None,
 ) -> Figures:
-    """Sum up requests that ended between `began` (seconds, on their clock) and the last end."""
-    ended = max(record.ended for record in records)
-    seconds = ended - began
-    joules = None if meter is None else meter.joules(began, ended)
+    """Sum up requests that ended between `began` (seconds, on their clock) and the last end.
+
+    The rates and the energy of a closed loop are those of whole rounds.
+    """
+    ends = [began, *sorted(record.ended for record in records)]
+    windows, requests = ([(ends[0], ends[-1])], len(records)) if open_loop else _rounds(ends, int(offered))
+    rate = requests / fmean(ended - began for began, ended in windows)
+    energies = [None if meter is None else meter.joules(*window) for window in windows]
+    measured = [energy for energy in energies if energy is not None]
     return Figures(
         offered=offered,
         open_loop=open_loop,
         requests=len(records),
-        seconds=seconds,
-        requests_per_second=len(records) / seconds,
-        tokens_per_second=sum(record.tokens for record in records) / seconds,
+        seconds=ends[-1] - began,
+        requests_per_second=rate,
+        tokens_per_second=rate * fmean(record.tokens for record in records),
         cached_requests=sum(record.cached_tokens > 0 for record in records),
         latency=Quantiles.of([record.ended - record.arrived for record in records]),
         ttft=Quantiles.of([record.ttft for record in records]),
@@ -85,8 +91,22 @@ def summarise(
         left=left,
         cached_share=sum(record.cached_tokens for record in records)
         / max(1, sum(record.input_tokens for record in records)),
-        joules_per_request=None if joules is None else joules / len(records),
+        joules_per_request=fmean(measured) / requests if len(measured) == len(windows) else None,
     )
+
+
+def _rounds(ends: Sequence[float], load: int) -> tuple[list[tuple[float, float]], int]:
+    """Return windows in which equally many requests end, and that number; `load` requests are always in flight.
+
+    Images that are encoded together make requests end together. A window that begins inside such a group counts up to
+    a group too many, and one that ends inside it too few. The mean over all beginnings within a round does not depend
+    on the groups. A round is `load` ends, because each request in flight then ends once.
+    """
+    rounds = (len(ends) - load) // load
+    if rounds < 1:
+        return [(ends[0], ends[-1])], len(ends) - 1
+    count = rounds * load
+    return list(zip(ends, ends[count : count + load], strict=False)), count
 
 
 def _gaps(record: Record) -> list[float]:

@@ -1,3 +1,5 @@
+from itertools import accumulate
+
 import pytest
 
 from benchmarks.engine.engine_run import Record
@@ -22,3 +24,17 @@ def test_requests_are_summed_up() -> None:
     assert found.ttft.p95 == pytest.approx(2000.0)
     # the boxes came without their tokens' times
     assert found.inter_token == Quantiles(1000.0, 1000.0, 1000.0)
+
+
+def in_groups(*sizes: int) -> list[Record]:
+    """Requests in a closed loop: each group ends together, a second for each of its requests after the one before."""
+    ends = [float(end) for size, end in zip(sizes, accumulate(sizes), strict=True) for _ in range(size)]
+    return [Record(arrived=end - 8.0, submitted=end - 8.0, ended=end, tokens=2) for end in ends]
+
+
+@pytest.mark.parametrize("first", [1, 3, 4, 5])
+def test_the_rate_of_a_closed_loop_does_not_depend_on_where_groups_of_requests_are_cut(first: int) -> None:
+    records = in_groups(3, 4, 1, 3, 4, 1, 3, 4, 1, 3, 4, 1)
+    found = summarise(records[first:], 8, began=records[first - 1].ended)
+    assert found.requests_per_second == pytest.approx(1.0)
+    assert found.tokens_per_second == pytest.approx(2.0)

@@ -110,12 +110,12 @@ async def run_session(plan: SessionPlan, client: Client, console: Console, *, ev
             run.stop.ask("interrupted")
             display.note(f"waiting for {run.in_flight:,} {plan.unit.in_flight} in flight; Ctrl-C again leaves at once")
 
-        try:
-            async with _signalled(ask):
+        async with _signalled(ask):  # until the summary is written
+            try:
                 await run.go(client, plan.ask, plan.lane)
-        finally:
-            display.close()
-            summary = sum_up()
+            finally:
+                display.close()
+                summary = sum_up()
         return summary
 
 

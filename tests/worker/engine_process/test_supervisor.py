@@ -131,9 +131,9 @@ async def test_pixels_arrive_as_they_were_and_leave_nothing_open() -> None:
         await it.ended(*(request.id for request in requests))
         answers = {output.id: output.text for output in it.outputs if isinstance(output, Finished)}
         assert answers == {request.id: scripted_child.checksum(request) for request in requests}
-        assert open_files() <= before
-        it.ask("sync", "done")  # the child has let go of a request when it answers a later one
+        it.ask("sync", "done")  # both sides have let go of a request when the child answers a later one
         await it.ended("sync")
+        assert open_files() <= before
         assert Path(f"/proc/{it.pid}/maps").read_text().count("memfd:pixels") == 1  # the shared file
 
 
