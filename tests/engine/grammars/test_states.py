@@ -140,11 +140,23 @@ def test_a_string_without_a_bound_has_one_state(grammars: Grammars, tokenizer: T
 
 
 def test_characters_count_after_letters_of_other_languages_too(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    """A letter of two tokens has no name until the string ends; nothing is wrong with the states after it."""
+    """Each letter is several tokens."""
     schema = record(a=at_most(4), b=TEXT)
     text, plain = Text(grammars, tokenizer, schema), Text(grammars, tokenizer, schema)
-    assert text.write('{"a":"é').state is None
-    assert text.write('","b":"').state == plain.write('{"a":"e","b":"').state
+    assert text.write('{"a":"é').state == plain.write('{"a":"e').state is not None
+    assert text.write("漢x").state == plain.write("ab").state is not None
+    assert text.write('","b":"').state == plain.write('","b":"').state is not None
+
+
+def test_parts_of_a_character_make_states_of_their_own(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    schema = record(a=at_most(4))
+    first, second, *_ = tokenizer.tokenize("漢")
+    text, other = (Text(grammars, tokenizer, schema).write('{"a":"') for _ in range(2))
+    seen = {text.state}
+    for token in (first, second):
+        assert text.constraint.take(token) and other.constraint.take(token)
+        assert text.state is not None and text.state == other.state and text.state not in seen
+        seen.add(text.state)
 
 
 def test_an_escape_has_no_name_and_its_quote_does_not_end_the_string(grammars: Grammars, tokenizer: Tokenizer) -> None:

@@ -134,9 +134,9 @@ class Engine:
         self._on_progress()
         self._scheduler.commit(plan)
         # with nothing else to run, the last answers would wait for this thread to wake
-        outputs = self._take_outbox() + self._advance(
-            self._ahead if self._looks_ahead else running.heads(), wakeful=not plan.chunks
-        )
+        wakeful, awaited = not plan.chunks, running.is_late
+        ready = self._ahead if self._looks_ahead else running.heads()
+        outputs = self._take_outbox() + self._advance(ready.collect(wakeful=wakeful, awaited=awaited))
         if self._looks_ahead:
             self._ahead = running.heads()
             self._look_ahead(self._ahead)
@@ -182,8 +182,8 @@ class Engine:
             if chunk.sequence.times.started is None:
                 chunk.sequence.times.started = self.clock()
 
-    def _advance(self, heads: PendingHeads, *, wakeful: bool) -> list[Output]:
-        found, now = heads.collect(wakeful=wakeful), self.clock()
+    def _advance(self, found: Several[tuple[Sequence, HeadValues]]) -> list[Output]:
+        now = self.clock()
         outputs: list[Output] = []
         for sequence, values in found:
             outputs += self._take(sequence, values, now)

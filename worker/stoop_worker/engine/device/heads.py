@@ -1,8 +1,10 @@
 """The parameters for reading each sequence's heads, and the copy of the values to the host."""
 
+import os
 import time
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,9 @@ __all__ = [
 SAMPLING_ROWS = 5
 """The numbers of a sequence's sampling, one row each in `HostSampling.numbers`."""
 
+
+_POLLED_SECONDS: Final = 5e-4
+"""The longest time for which a thread keeps its core; after that, it matters little that a sleeping one wakes late."""
 
 UNIFORMS = 2
 """The row of `HostSampling.numbers` with the random numbers."""
@@ -130,12 +135,15 @@ class PendingHeads:
         """The sequences of these values, except those rolled back since."""
         return [sequence for sequence, rollbacks in self._asked if sequence.rollbacks == rollbacks]
 
-    def collect(self, *, wakeful: bool = False) -> list[tuple[Sequence, HeadValues]]:
+    def collect(self, *, wakeful: bool = False, awaited: bool = False) -> list[tuple[Sequence, HeadValues]]:
         """Wait for the device; return the values of each sequence, except those rolled back since.
 
-        A thread that sleeps wakes up to 0.3 ms late. A `wakeful` one keeps its core, but not the interpreter.
+        A thread that sleeps wakes up to 0.3 ms late. A `wakeful` one keeps its core, but not the interpreter. If the
+        device awaits the thread's next work, the values are `awaited`, and the thread keeps its core for a moment.
         """
         if self._arrival is not None:
+            if awaited:
+                _poll(self._arrival)
             while wakeful and not self._arrival.query():  # type: ignore[no-untyped-call]
                 time.sleep(0)
             self._arrival.synchronize()
@@ -154,6 +162,13 @@ def _is_sampled(sequence: Sequence) -> bool:
 def _sleeping_event() -> torch.cuda.Event:
     """Return an event whose waiter sleeps: the device already has the next step, and the cores have other work."""
     return torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+
+
+def _poll(event: torch.cuda.Event) -> None:
+    """Return once an event has happened, or after a moment."""
+    end = time.perf_counter() + _POLLED_SECONDS
+    while not event.query() and time.perf_counter() < end:  # type: ignore[no-untyped-call]
+        os.sched_yield()  # `time.sleep(0)` takes 70 us
 
 
 def _to_host(part: Tensor) -> Tensor:

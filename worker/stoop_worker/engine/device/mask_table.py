@@ -27,27 +27,41 @@ class MaskTable:
         words = -(-limits.vocabulary // 32)
         self._capacity = capacity
         self._masks = limits.masks
-        self._sent = StaticBuffers(
-            {"rows": ((capacity,), torch.int32), "masks": ((capacity, words), torch.int32)}, device
-        )
+        self._rows = StaticBuffers({"rows": ((capacity,), torch.int32)}, device)
+        self._sent = StaticBuffers({"masks": ((capacity, words), torch.int32)}, device)
         # first those for one step, then the ring, with room for a whole step before the oldest
         self._table = torch.zeros(2 * capacity + _KEPT, words, dtype=torch.int32, device=device)
-        self._places: dict[State, int] = {}
+        self._places: dict[State | None, int] = {}
         self._states: list[State | None] = [None] * len(self._table)
         self._next = self._cleared = capacity  # no state has the places between
 
     def on_device(self, rows: int) -> MaskRows:
         """Return the masks of the first rows; they stay at their addresses."""
-        return MaskRows(self._table, self._sent.on_device["rows"][:rows])
+        return MaskRows(self._table, self._rows.on_device["rows"][:rows])
 
     def fill(self, constraints: Sequence[Constraint], rows: Sequence[int]) -> None:
         """Give some rows their masks, and start the copies; the other rows have none."""
         self._clear()
-        known, places = self._places, list[int]()
+        places = [self._places.get(constraint.state) for constraint in constraints]
+        if None in places:
+            self._add(constraints, places)
+        host = self._rows.on_host()["rows"]
+        host[:] = -1
+        if not rows or len(rows) == rows[-1] + 1:  # without gaps, which is usual, and faster
+            host[: len(rows)] = places
+        else:
+            host[rows] = places
+        self._rows.send()
+
+    def _add(self, constraints: Sequence[Constraint], places: list[int | None]) -> None:
+        """Compute the masks that have no places yet, give them places, and start the copies."""
+        known = self._places
         staying, passing = list[Constraint](), list[Constraint]()
-        for constraint in constraints:
+        for row, constraint in enumerate(constraints):
+            if places[row] is not None:
+                continue
             state = constraint.state
-            place = None if state is None else known.get(state)
+            place = known.get(state)  # another row may have had it first
             if place is None:
                 if state is not None and constraint.is_general:
                     place = known[state] = self._next + len(staying)
@@ -56,13 +70,10 @@ class MaskTable:
                 else:
                     place = len(passing)
                     passing.append(constraint)
-            places.append(place)
-        host, new = self._sent.on_host(), [*staying, *passing]
-        host["rows"][:] = -1
-        host["rows"][list(rows)] = places
-        if new:
-            self._masks.fill(new, host["masks"])
-        self._sent.send(of_last=len(new) * host["masks"].shape[1])
+            places[row] = place
+        new, masks = [*staying, *passing], self._sent.on_host()["masks"]
+        self._masks.fill(new, masks)
+        self._sent.send(of_last=masks[: len(new)].size)
         self._put(staying, passing)
 
     def _clear(self) -> None:

@@ -104,6 +104,11 @@ class Started:
         self._parts = parts
         self._heads = PendingHeads(self._asked, read) if len(read) == len(parts) else None
 
+    @property
+    def is_late(self) -> bool:
+        """True if heads are still to be read."""
+        return self._heads is None
+
     def heads(self) -> PendingHeads:
         """Return the head values, which are still pending; by now the skills must have taken all earlier ones."""
         if self._heads is None:

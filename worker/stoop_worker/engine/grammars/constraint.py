@@ -19,7 +19,6 @@ class Constraint:
     def __init__(self, matcher: LLMatcher, group: int = 0, states: States | None = None) -> None:
         self._matcher = matcher
         self.group = group
-        self._states = states
         self._place = None if states is None else Place(states)
         self._late: list[int] = []  # tokens that the matcher has not taken yet
         self.state: State | None = None if self._place is None else self._place.state
@@ -42,7 +41,7 @@ class Constraint:
         """
         if self.state is None:
             return False
-        return not self.state[0].is_free or len(self.matcher.compute_ff_bytes()) <= 1
+        return not self.state.is_free or len(self.matcher.compute_ff_bytes()) <= 1
 
     @property
     def is_broken(self) -> bool:
@@ -55,16 +54,16 @@ class Constraint:
         No token can if the text is complete, if a bound on the grammar's work is reached, or if the grammar does not
         allow the token.
         """
-        if self._states is None or self._place is None:
+        if self._place is None:
             return _take(self._matcher, token)
         state = self.state = self._place.take(token)
-        if state in self._states.going:
+        if state is None:
+            return _take(self.matcher, token)
+        if state.goes_on:
             self._late.append(token)
             return True
-        goes_on = _take(self.matcher, token)
-        if goes_on and state is not None:
-            self._states.note(state)
-        return goes_on
+        state.goes_on = _take(self.matcher, token)
+        return state.goes_on
 
     def ending(self, finished: Output) -> Output:
         """Return the last output of the text: `finished`, or a refusal if the constraint is broken."""

@@ -2,9 +2,10 @@
 
 Of what is complete, a state has only the keys of each open object, and the number of items of each open array: after a
 value a text goes on as after any other in its place (see `free_strings.py`). Of what is not complete it has the
-characters. Of a free string it has their number alone.
+characters. Of a free string it has only their number, and what may follow the first bytes of an incomplete one.
 """
 
+import codecs
 import json
 import re
 from collections.abc import Callable
@@ -16,19 +17,29 @@ __all__ = ["Place", "State", "States", "Widths"]
 
 _MOST_NODES: Final = 1 << 11
 _MOST_EDGES: Final = 1 << 13
-_MOST_GOING: Final = 1 << 13
+_MOST_STATES: Final = 1 << 13
 """Of one schema; texts that lead to other nodes have no named states from there on."""
 
 _LONGEST: Final = 256  # bytes of a key or a number, because each node in one holds all of it so far
 _UNKNOWN: Final = -(1 << 60)  # characters; as many more leave it negative
+_LEADS_THREE, _LEADS_FOUR = 0xE0, 0xF0  # the first bytes of characters of three bytes, and of four, begin here
+_NARROW: Final = b"\xe0\xed\xf0\xf4"  # only some continuations may follow these
+_UTF_8: Final = codecs.getincrementaldecoder("utf-8")
 _PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f\x7f]+')
 
 _QUOTE, _ESCAPE, _COMMA, _COLON, _NEWLINE = (ord(each) for each in '"\\,:\n')
 _OPENS, _CLOSES, _BLANKS = b"{[", b"}]", b" \t"
 _WORD: Final = re.compile(rb"[-+.0-9a-zA-Z]")  # of a number, or of true, false and null
 
-State = tuple["_Node", int]
-"""A node, and the number of characters in its free string, or else the last token."""
+
+class State:
+    """A state, equal to itself alone: a node, and its mark."""
+
+    __slots__ = ("goes_on", "is_free")
+
+    def __init__(self, *, is_free: bool) -> None:
+        self.is_free = is_free  # in a free string
+        self.goes_on = False  # True if a text in this state is known not to have ended
 
 
 class Widths(dict[int, int]):
@@ -122,16 +133,20 @@ class _Read(NamedTuple):
 class _Node:
     """What was read, and where tokens lead; it may also matter whether a token completes an escape."""
 
-    __slots__ = ("edges", "is_free", "read")
+    __slots__ = ("edges", "is_free", "read", "states")
 
     def __init__(self, read: _Read, *, is_free: bool) -> None:
         self.read = read
         self.is_free = is_free
         self.edges: dict[tuple[int, bool], _Edge] = {}
+        self.states: dict[_Mark, State] = {}
 
+
+_Mark = int | tuple[int, int]
+"""The last token; or the number of complete characters in a free string, with the kind of an incomplete one's bytes."""
 
 _Edge = tuple[_Node | None, int, bool]
-"""The next node, the second part of the state there, and whether an escape is incomplete."""
+"""The next node, the mark there, and whether an escape is incomplete."""
 
 
 class States:
@@ -141,11 +156,9 @@ class States:
         self.first = _Node(_Read(), is_free=False)
         self.longest = free.longest
         self.widths = widths
-        self.going: set[State] = set()
-        """States whose texts are not at their end."""
         self._free = free
         self._nodes = {self.first.read: self.first}
-        self._edges = 0
+        self._edges = self._named = 0
 
     def step(self, node: _Node, token: int, *, is_escaped: bool) -> _Edge:
         """Return where a token leads for the first time; without a node if there are too many."""
@@ -162,10 +175,13 @@ class States:
             node.edges[token, is_escaped] = edge
         return edge
 
-    def note(self, state: State) -> None:
-        """Note that texts in a state go on."""
-        if len(self.going) < _MOST_GOING:
-            self.going.add(state)
+    def state(self, node: _Node, mark: _Mark) -> State | None:
+        """Return the state with a name; None if there are too many."""
+        found = node.states.get(mark)
+        if found is None and self._named < _MOST_STATES:
+            self._named += 1
+            found = node.states[mark] = State(is_free=node.is_free)
+        return found
 
     def _node(self, read: _Read, *, is_free: bool) -> _Node | None:
         most = self._free.longest_array
@@ -182,21 +198,23 @@ class States:
 class Place:
     """The state of one text."""
 
-    __slots__ = ("_is_escaped", "_longest", "_mark", "_node", "_states", "_widths")
+    __slots__ = ("_is_escaped", "_longest", "_mark", "_node", "_part", "_states", "_widths")
 
     def __init__(self, states: States) -> None:
         self._states = states
         self._widths = states.widths
         self._longest = states.longest
         self._node: _Node | None = states.first
-        self._mark = 0
+        self._mark = 0  # a token, or complete characters
+        self._part = b""  # of a character
         self._is_escaped = False
 
     @property
     def state(self) -> State | None:
-        """The state, which is equal for texts that may go on in the same ways; None if it has no name."""
-        node, mark = self._node, self._mark
-        return None if node is None or mark < 0 else (node, mark)
+        """The state, which is the same for texts that may go on in the same ways; None if it has no name."""
+        if self._node is None or self._mark < 0:
+            return None
+        return self._states.state(self._node, (self._mark, _kind(self._part)) if self._part else self._mark)
 
     def take(self, token: int) -> State | None:
         """Follow the next token, which the schema allows; return the state after it."""
@@ -204,17 +222,30 @@ class Place:
         if node is None:
             return None
         width = self._widths[token] if node.is_free and not self._is_escaped else 0
-        if width > 0:
+        if width and (width < 0 or self._part):
+            self._mark, self._part = self._joined(self._widths.bytes_of(token))
+            return self.state
+        if width:
             characters = self._mark + width
             self._mark = characters if characters < self._longest else self._longest
-        elif width < 0:
-            self._mark = _UNKNOWN
         else:
             edge = node.edges.get((token, self._is_escaped))
             if edge is None:
                 edge = self._states.step(node, token, is_escaped=self._is_escaped)
-            self._node, self._mark, self._is_escaped = edge
-        return self.state
+            node, self._mark, self._is_escaped = edge
+            self._node, self._part = node, b""
+            if node is None:
+                return None
+        return node.states.get(self._mark) or self.state  # without the call for most tokens
+
+    def _joined(self, spelling: bytes) -> tuple[int, bytes]:
+        """Return the complete characters and the part of one after more bytes."""
+        decoder = _UTF_8()
+        try:
+            characters = self._mark + len(decoder.decode(self._part + spelling))
+        except UnicodeDecodeError:
+            return _UNKNOWN, b""
+        return min(characters, self._longest), decoder.getstate()[0]
 
 
 def _width(spelling: bytes) -> int:
@@ -223,6 +254,14 @@ def _width(spelling: bytes) -> int:
         return len(spelling.decode())
     except UnicodeDecodeError:
         return -1
+
+
+def _kind(part: bytes) -> int:
+    """Return the same number for first bytes of a character in UTF-8 that the same bytes may follow."""
+    if len(part) == 1 and part in _NARROW:
+        return part[0]
+    wanted = 2 + (part[0] >= _LEADS_THREE) + (part[0] >= _LEADS_FOUR)
+    return wanted - len(part)
 
 
 def _characters(read: _Read, longest: int) -> int:
