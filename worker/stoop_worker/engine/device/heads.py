@@ -36,8 +36,8 @@ SAMPLING_ROWS = 5
 """The numbers of a sequence's sampling, one row each in `HostSampling.numbers`."""
 
 
-_POLLED_SECONDS: Final = 5e-4
-"""The longest time for which a thread keeps its core; after that, it matters little that a sleeping one wakes late."""
+_POLLED_SECONDS: Final = 1e-3
+"""The longest time for which a thread keeps its core: where waits are longer, a step leaves time to wake."""
 
 UNIFORMS = 2
 """The row of `HostSampling.numbers` with the random numbers."""

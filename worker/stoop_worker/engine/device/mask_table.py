@@ -16,8 +16,8 @@ from stoop_worker.engine.tensors import MaskRows
 
 __all__ = ["MaskTable"]
 
-_KEPT = 1024
-"""The masks that stay: 16 MB for 128,256 ids."""
+_KEPT = 4096
+"""The masks that stay: 64 MB for 128,256 ids."""
 
 
 class MaskTable:
