@@ -1,7 +1,8 @@
 """Times a layer of Moondream 2's decode step, bfloat16, at a context of 900, whose kernels all start early.
 
-In the library's column the first product is cuBLAS's, and no kernel of more than 16 rows starts early. The alternatives
-are both forms with attention by tensor cores, and without.
+In the library's column the first product is cuBLAS's, and no kernel of more than 16 rows starts early. One row is
+all layers in one launch, against four launches a layer. The alternatives are both forms with attention by tensor cores,
+and without.
 """
 
 from functools import partial
@@ -57,11 +58,27 @@ class Step:
         attention = {ALWAYS: ", tensor cores", NEVER: ", no tensor cores"}.get(least_heads, "")
         return Row(f"a layer of Moondream 2{attention}", f"{self.count} x {CONTEXT}", ours_us, plain_us, "apart", "")
 
+    def whole(self) -> Row:
+        """Return the time of a layer of one row with all layers in one launch, against four launches a layer."""
+        stack = decode_text.stack_of(self._blocks)
+        calls = (
+            partial(decode_text.in_one_launch, self._x_BC, self._kv, stack, self._table_SF2),
+            partial(decode_text.step, self._x_BC, self._kv, self._blocks, self._table_SF2),
+        )
+        check(calls[0](), calls[1]().clone(), 2e-2)
+        ours_us, theirs_us = (microseconds_captured([call]) / LAYERS for call in calls)
+        return Row(
+            "a layer of Moondream 2, in one launch of all", f"1 x {CONTEXT}", ours_us, theirs_us, "four launches", ""
+        )
+
 
 def rows() -> list[Row]:
     """Return each number of rows."""
     blocks = tuple(block() for _ in range(LAYERS))
-    return [Step(blocks, count).row(ALWAYS, grouped_decode._FULL_GRID) for count in COUNTS]
+    return [
+        Step(blocks, 1).whole(),
+        *(Step(blocks, count).row(ALWAYS, grouped_decode._FULL_GRID) for count in COUNTS),
+    ]
 
 
 def alternatives() -> list[Row]:

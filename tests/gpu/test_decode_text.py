@@ -195,3 +195,26 @@ def test_the_layers_of_one_row_are_one_launch(chain: Chain, monkeypatch: pytest.
     chain.feed(0)
     chain.step()
     assert len(launches) == 1
+
+
+STEPS = 3000
+
+
+@pytest.mark.parametrize("chain", [(1, True)], indirect=True)
+def test_one_launch_is_the_same_to_the_bit_in_thousands_of_steps(chain: Chain) -> None:
+    if not is_hopper(torch.device("cuda")):
+        pytest.skip("the kernel is for Hopper")
+    expected = []
+    for number in range(INPUTS):
+        chain.feed(number)
+        expected.append(chain.step().clone())
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        found = chain.step()
+    differing = torch.zeros((), dtype=torch.int64, device="cuda")
+    for step in range(STEPS):
+        chain.feed(step % INPUTS)
+        graph.replay()
+        differing += (found != expected[step % INPUTS]).any()
+    assert differing == 0

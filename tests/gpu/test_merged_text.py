@@ -5,8 +5,8 @@ input to input: so what it reads of the pool is the same, whichever of the input
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import early, low_rank
 from stoop_worker.kernels.backend import launches_early
+from stoop_worker.kernels.hopper import CudaKernel, is_hopper
+from stoop_worker.kernels.layer_stack import LayerStack
 from stoop_worker.kernels.moe import ExpertAdapter, ExpertLinear, corrections
 from stoop_worker.kernels.moe import kernel as moe_kernel
 from stoop_worker.kernels.paged_attention import PagedLayout
@@ -56,12 +58,17 @@ class Chain:
     blocks: tuple[MergedBlock, ...]
     most_beside: int
     adapters: RowAdapters
+    stack: LayerStack | None = None
 
     def feed(self, number: int) -> None:
         for place, value in zip(self.place, self.inputs[number], strict=True):
             place.copy_(value)
 
     def step(self) -> Tensor:
+        if self.stack is not None:
+            found = merged_text.in_one_launch(self.place.x_BC, self.kv, self.stack, self.rotations_SF2)
+            assert found is not None
+            return found
         return merged_text.step(
             self.place.x_BC,
             self.kv,
@@ -250,3 +257,52 @@ def test_few_rows_choose_the_same_experts_without_a_sort(rows: int, blocks: tupl
         patch.setitem(moe_kernel.expert_outputs.__kwdefaults__, "most_unsorted", 0)
         expected = plain.step().clone()
     torch.testing.assert_close(found.step(), expected, rtol=0, atol=0.05)
+
+
+@pytest.fixture
+def stacked(blocks: tuple[MergedBlock, ...]) -> Chain:
+    """A chain of one row whose layers are one launch."""
+    if not is_hopper(torch.device("cuda")):
+        pytest.skip("the kernel is for Hopper")
+    if blocks[0].experts is not None:
+        assert merged_text.stack_of(blocks) is None
+        pytest.skip("experts have launches of their own")
+    return replace(chain_of(1, blocks, 0), stack=merged_text.stack_of(blocks))
+
+
+def test_all_layers_of_one_row_are_one_launch(stacked: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = []
+    launch = CudaKernel.launch
+
+    def noted(kernel: CudaKernel, *given: Any, early: bool = False) -> None:
+        launches.append(kernel)
+        launch(kernel, *given, early=early)
+
+    monkeypatch.setattr(CudaKernel, "launch", noted)
+    for number in range(INPUTS):
+        stacked.feed(number)
+        expected = replace(stacked, stack=None).step().clone()
+        launches.clear()
+        found = stacked.step()
+        assert len(launches) == 1
+        assert (found - expected).double().norm() < 0.01 * expected.double().norm()
+
+
+STEPS = 3000
+
+
+def test_one_launch_is_the_same_to_the_bit_in_thousands_of_steps(stacked: Chain) -> None:
+    expected = []
+    for number in range(INPUTS):
+        stacked.feed(number)
+        expected.append(stacked.step().clone())
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        found = stacked.step()
+    differing = torch.zeros((), dtype=torch.int64, device="cuda")
+    for step in range(STEPS):
+        stacked.feed(step % INPUTS)
+        graph.replay()
+        differing += (found != expected[step % INPUTS]).any()
+    assert differing == 0

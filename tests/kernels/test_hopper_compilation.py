@@ -99,6 +99,7 @@ def test_products_of_few_rows_in_float16() -> None:
         Sizes(2048, 8192, 32, 8, 64, 32, normed=False, float8=False, page=16, programs=132, layers=16),
         Sizes(2560, 9728, 32, 8, 128, 64, normed=True, float8=False, page=16, programs=132, layers=36),
         Sizes(2560, 9728, 32, 8, 128, 64, normed=True, float8=True, page=16, programs=132, layers=36),
+        Sizes(2048, 8192, 32, 32, 64, 16, normed=False, float8=False, page=16, programs=132, layers=24, parallel=True),
     ],
 )
 def test_all_layers_of_one_row(sizes: Sizes) -> None:

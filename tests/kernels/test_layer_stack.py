@@ -14,12 +14,13 @@ from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.block_fp8.reference import wide
 from stoop_worker.kernels.hopper import Unusable
 from stoop_worker.kernels.layer_stack import hopper
+from stoop_worker.kernels.layer_stack.pre_norm import PreNormLayers
 from stoop_worker.kernels.layer_stack.sizes import Sizes
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import Places, rotation_table
 from stoop_worker.models.decoder import decode_text
 from stoop_worker.models.decoder.weights import Block, DecoderWeights
-from tests.support.emulated_stack import EmulatedKernel, has_gcc
+from tests.support.emulated_stack import EmulatedKernel, emulate, has_gcc
 from tests.support.random_blocks import DecoderSizes, randn, random_block
 
 pytestmark = pytest.mark.skipif(not has_gcc(), reason="g++ compiles the kernel for the CPU")
@@ -118,24 +119,13 @@ def decoder(
 ) -> Iterator[Decoder]:
     name = getattr(request, "param", "heads of 64")
     shape, programs = SHAPES[name], PROGRAMS[name]
-    kernels: dict[Sizes, EmulatedKernel] = {}
-
-    def compiled(sizes: Sizes, device: torch.device) -> EmulatedKernel:
-        if sizes not in kernels:
-            kernels[sizes] = EmulatedKernel(sizes, edit)
-        return kernels[sizes]
-
-    monkeypatch.setattr(hopper, "is_hopper", lambda device: True)
-    monkeypatch.setattr(hopper, "multiprocessors", lambda device: programs)
-    monkeypatch.setattr(hopper, "_compiled", compiled)
-    monkeypatch.setattr(hopper, "_SECONDS", 1)
-    hopper._shared.cache_clear()
+    emulate(monkeypatch, programs, edit)
     torch.manual_seed(0)
     blocks = tuple(random_block(shape, epsilon=EPSILON) for _ in range(LAYERS))
     pages = 320 // PAGE
     pool = randn(LAYERS, 2, pages, PAGE, shape.key_heads, shape.head_dim)
     table_BP, table_SF2 = torch.randperm(pages).int()[None], rotation_table(320, shape.head_dim, 5e5, pool.device)
-    yield Decoder(shape, blocks, pool, table_BP, table_SF2, hopper.LayerStack(blocks, EPSILON))
+    yield Decoder(shape, blocks, pool, table_BP, table_SF2, hopper.LayerStack(PreNormLayers(blocks, EPSILON)))
     hopper._shared.cache_clear()
 
 
@@ -167,7 +157,7 @@ def test_a_row_without_a_sequence_has_a_finite_answer(decoder: Decoder) -> None:
 
 FAULTS = {
     "no wait for copies": ("wait_for(ring.full(), ring.turn);", ""),
-    "no wait for a slot": ("for (; !phase_has_ended(ring.empty(), ring.turn ^ 1); limit.count())", "for (; false;)"),
+    "no wait for a slot": ("own.ring.empty(), own.ring.turn ^ 1", "own.ring.empty(), own.ring.turn"),
     "no wait for the row": ("|| !is_of(words[i], number)", ""),
     "no wait for the heads": ("is_of(words[i][0], number) && is_of(words[i][1], number)", "true"),
     "no wait for the ranges": ("is_of(words[i][j], number)", "true"),
@@ -245,7 +235,10 @@ def test_sizes_that_the_kernel_cannot_hold_are_left_to_others(change: dict[str, 
 @pytest.mark.parametrize("decoder", ["heads of 64", "float8"], indirect=True)
 def test_weights_that_are_stored_otherwise_are_left_to_others(decoder: Decoder) -> None:
     first, second = decoder.blocks
-    assert hopper.are_stored_well(decoder.blocks)
-    assert not hopper.are_stored_well((first, replace(second, norm=second.norm.float())))
-    assert not hopper.are_stored_well((first, replace(second, qkv=wide(second.qkv, torch.float32))))
-    assert not hopper.are_stored_well((first, replace(second, down=wide(second.down, torch.bfloat16).T)))
+    assert PreNormLayers(decoder.blocks, EPSILON).are_stored_well()
+    for other in (
+        replace(second, norm=second.norm.float()),
+        replace(second, qkv=wide(second.qkv, torch.float32)),
+        replace(second, down=wide(second.down, torch.bfloat16).T),
+    ):
+        assert not PreNormLayers((first, other), EPSILON).are_stored_well()

@@ -10,10 +10,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from stoop_worker.kernels.layer_stack import hopper
+import pytest
+import torch
+
+from stoop_worker.kernels.layer_stack import hopper, parallel, pre_norm
 from stoop_worker.kernels.layer_stack.sizes import Sizes
 
-__all__ = ["EmulatedKernel", "has_gcc"]
+__all__ = ["EmulatedKernel", "emulate", "has_gcc"]
 
 EMULATED = Path(__file__).parent / "emulated"
 LATENESS = [2, 20, 100]
@@ -31,7 +34,7 @@ class EmulatedKernel:
     def __init__(self, sizes: Sizes, edit: tuple[str, str] = ("", "")) -> None:
         defines = [line for line in hopper.source(sizes).splitlines() if line.startswith("#define")]
         package = files("stoop_worker.kernels.layer_stack")
-        parts = [package.joinpath(f"{part}.cu").read_text() for part in (*hopper.PARTS, "stack")[1:]]
+        parts = [package.joinpath(f"{part}.cu").read_text() for part in (*hopper.PARTS[1:], hopper.kernel_of(sizes))]
         text = "\n".join(parts)
         assert edit[0] in text
         lines = [*defines, '#include "layer_stack.h"', text.replace(*edit), CALL]
@@ -44,6 +47,23 @@ class EmulatedKernel:
         lateness = LATENESS[self._launches % len(LATENESS)]
         if not self._run(ctypes.byref(arguments[0]), grid[0], threads, shared_bytes, self._launches, lateness):
             raise TimeoutError("the kernel waits for what does not come, or copies what is not aligned")
+
+
+def emulate(monkeypatch: pytest.MonkeyPatch, programs: int, edit: tuple[str, str] = ("", "")) -> None:
+    """Let layers of one row run on an emulated GPU of so many multiprocessors; a wait there gives up after a second."""
+    kernels: dict[Sizes, EmulatedKernel] = {}
+
+    def compiled(sizes: Sizes, device: torch.device) -> EmulatedKernel:
+        if sizes not in kernels:
+            kernels[sizes] = EmulatedKernel(sizes, edit)
+        return kernels[sizes]
+
+    monkeypatch.setattr(hopper, "is_hopper", lambda device: True)
+    for module in (pre_norm, parallel):
+        monkeypatch.setattr(module, "multiprocessors", lambda device: programs)
+    monkeypatch.setattr(hopper, "_compiled", compiled)
+    monkeypatch.setattr(hopper, "_SECONDS", 1)
+    hopper._shared.cache_clear()
 
 
 @cache

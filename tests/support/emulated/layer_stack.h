@@ -11,6 +11,7 @@ static inline uint2 constant_pairs(const u16* from) {
   memcpy(&pairs, from, sizeof pairs);
   return pairs;
 }
+static inline u16 constant_half(const u16* from) { return *from; }
 static inline Quad shared_quad(const u32* from) {
   emulated::rest();
   Quad quad;

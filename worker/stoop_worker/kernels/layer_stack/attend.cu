@@ -1,13 +1,5 @@
 // Attention of one row: each program has a range of the positions of one key head.
 
-constexpr int kPairs = HEAD_DIM / 64;  // of a head's channels, for each lane
-constexpr int kHead = HEAD_DIM + 8;    // values from a head to the next one
-enum { kNewKey = 8, kNewValue = 9, kFresh = 10 };  // places behind the queries
-
-struct Rotation {
-  float cosines[kPairs], sines[kPairs];
-};
-
 // Take the queries of the program's key head, and its new key and value, to shared memory, normed and rotated.
 static __device__ __forceinline__ void load_heads(u16* heads, const u32* qkv, u32 number, const u16* q_norm,
                                                   const u16* k_norm, const Rotation& rotation, const Range& range,
@@ -129,14 +121,6 @@ struct Mixture {
       }
     }
   }
-};
-
-struct Shared {
-  u64 barriers[2 * STAGES];
-  float squares[kWarps], most[kWarps];
-  float tops[kWarps][8], totals[kWarps][8];
-  alignas(16) float sums[kSums * kWarps];
-  alignas(16) u16 heads[kFresh * kHead];
 };
 
 constexpr int kChannels = kGroup * HEAD_DIM, kPart = kChannels + 2 * kGroup;  // of a key head, and words of a range

@@ -42,6 +42,12 @@ static __device__ __forceinline__ uint2 constant_pairs(const u16* from) {
   return pairs;
 }
 
+static __device__ __forceinline__ u16 constant_half(const u16* from) {
+  u16 half;
+  asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(half) : "l"(from));
+  return half;
+}
+
 static __device__ __forceinline__ u32 shared_word(const u32* from) {
   u32 word;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");

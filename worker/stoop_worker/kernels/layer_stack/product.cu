@@ -37,50 +37,76 @@ static __device__ __forceinline__ float most_of_warp(float value) {
 template <bool NORM>
 constexpr int kParts = NORM && !FLOAT8 ? 2 : 1;
 
+// A thread's part of a row: groups of four values, which are apart by the number of threads that multiply.
+template <int WIDTH>
+struct Groups {
+  static constexpr int kGroups = WIDTH / 4, kEach = (kGroups + kMultiplying - 1) / kMultiplying;
+
+  static __device__ __forceinline__ int at(int i) { return i * kMultiplying + threadIdx.x; }
+  static __device__ __forceinline__ bool has(int i) { return at(i) < kGroups; }
+
+  static __device__ __forceinline__ void load(uint2* to, const u16* from) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++)
+      if (has(i)) to[i] = constant_pairs(from + 4 * at(i));
+  }
+
+  // wait for the values that all programs share
+  static __device__ __forceinline__ void await(uint2* to, const u32* from, u32 number) {
+    u32 missing = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; i++)
+      if (has(i)) missing |= 1u << i;
+    SpinLimit limit;
+    while (missing) {
+      Quad words[kEach] = {};
+#pragma unroll
+      for (int i = 0; i < kEach; i++)
+        if (missing >> i & 1) words[i] = shared_quad(from + 4 * at(i));
+#pragma unroll
+      for (int i = 0; i < kEach; i++) {
+        if (!(missing >> i & 1) || !is_of(words[i], number)) continue;
+        to[i] = {pair_of(words[i].x, words[i].y), pair_of(words[i].z, words[i].w)};
+        missing ^= 1u << i;
+      }
+      limit.count();
+    }
+  }
+};
+
+// Store four values as the sum of two parts of bfloat16.
+static __device__ __forceinline__ void store_parts(u16* to, int apart, const float* values) {
+  u32 first[2], second[2];
+#pragma unroll
+  for (int j = 0; j < 2; j++) {
+    const float a = values[2 * j], b = values[2 * j + 1];
+    first[j] = narrow(a, b);
+    second[j] = narrow(a - low_of(first[j]), b - high_of(first[j]));
+  }
+  *reinterpret_cast<uint2*>(to) = {first[0], first[1]};
+  *reinterpret_cast<uint2*>(to + apart) = {second[0], second[1]};
+}
+
 // Take a row that all programs share, times the norm's weights if it has one, to shared memory; returns the factor of the
 // products with it. A value there is the sum of one part of 16 bits, or with a norm of two. A `plain` row is whole already.
 template <int WIDTH, bool NORM>
 static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 number, const u16* plain, const u16* norm,
                                                  float epsilon, float* squares_of, float* most_of) {
-  constexpr int kGroups = WIDTH / 4, kEach = (kGroups + kMultiplying - 1) / kMultiplying, kApart = WIDTH + kPartGap;
+  using Mine = Groups<WIDTH>;
+  constexpr int kEach = Mine::kEach;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint2 factors[NORM ? kEach : 1] = {}, given[kEach] = {};
-  if constexpr (NORM) {
-#pragma unroll
-    for (int i = 0; i < kEach; i++)
-      if (i * kMultiplying + threadIdx.x < kGroups) factors[i] = constant_pairs(norm + 4 * (i * kMultiplying + threadIdx.x));
-  }
-  u32 missing = 0;
-#pragma unroll
-  for (int i = 0; i < kEach; i++)
-    if (i * kMultiplying + threadIdx.x < kGroups) missing |= 1u << i;
+  if constexpr (NORM) Mine::load(factors, norm);
   if (NORM && plain) {
-#pragma unroll
-    for (int i = 0; i < kEach; i++)
-      if (missing >> i & 1) given[i] = constant_pairs(plain + 4 * (i * kMultiplying + threadIdx.x));
-    missing = 0;
-  }
-  SpinLimit limit;
-  while (missing) {
-    Quad words[kEach] = {};
-#pragma unroll
-    for (int i = 0; i < kEach; i++)
-      if (missing >> i & 1) words[i] = shared_quad(from + 4 * (i * kMultiplying + threadIdx.x));
-#pragma unroll
-    for (int i = 0; i < kEach; i++) {
-      if (!(missing >> i & 1) || !is_of(words[i], number)) continue;
-      given[i] = {pair_of(words[i].x, words[i].y), pair_of(words[i].z, words[i].w)};
-      missing ^= 1u << i;
-    }
-    limit.count();
+    Mine::load(given, plain);
+  } else {
+    Mine::await(given, from, number);
   }
 
   if constexpr (!NORM && !FLOAT8) {
 #pragma unroll
-    for (int i = 0; i < kEach; i++) {
-      const int group = i * kMultiplying + threadIdx.x;
-      if (group < kGroups) *reinterpret_cast<uint2*>(row + 4 * group) = given[i];
-    }
+    for (int i = 0; i < kEach; i++)
+      if (Mine::has(i)) *reinterpret_cast<uint2*>(row + 4 * Mine::at(i)) = given[i];
     sync_multiplying();
     return 1;
   }
@@ -88,7 +114,7 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
   [[maybe_unused]] float most = 0;
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    if (i * kMultiplying + threadIdx.x >= kGroups) continue;
+    if (!Mine::has(i)) continue;
     widen(given[i], values[i]);
     if constexpr (NORM) {
       float scaled[4];
@@ -108,7 +134,7 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
     squares = warp_sum(squares);
     if (lane == 0) squares_of[warp] = squares;
   }
-  float up = 1, factor = 1;
+  float factor = 1;
 #if FLOAT8
   // a power of two brings the largest value near the largest of float16
   most = most_of_warp(most);
@@ -117,27 +143,19 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
 #pragma unroll
   for (int i = 0; i < kWarps; i++) most = fmaxf(most, most_of[i]);
   const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23) - 127, -100), 100);
-  up = as_float(static_cast<u32>(13 - exponent + 127) << 23);
+  const float up = as_float(static_cast<u32>(13 - exponent + 127) << 23);
   factor = as_float(static_cast<u32>(exponent - 13 + 127) << 23);
 #endif
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    const int group = i * kMultiplying + threadIdx.x;
-    if (group >= kGroups) continue;
-    u32 first[2];
-    [[maybe_unused]] u32 second[2];
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-      const float a = values[i][2 * j] * up, b = values[i][2 * j + 1] * up;
+    if (!Mine::has(i)) continue;
+    u16* to = row + 4 * Mine::at(i);
 #if FLOAT8
-      first[j] = half_pair(a, b);
+    const float* from = values[i];
+    *reinterpret_cast<uint2*>(to) = {half_pair(from[0] * up, from[1] * up), half_pair(from[2] * up, from[3] * up)};
 #else
-      first[j] = narrow(a, b);
-      second[j] = narrow(a - low_of(first[j]), b - high_of(first[j]));
+    store_parts(to, WIDTH + kPartGap, values[i]);
 #endif
-    }
-    *reinterpret_cast<uint2*>(row + 4 * group) = {first[0], first[1]};
-    if constexpr (kParts<NORM> == 2) *reinterpret_cast<uint2*>(row + kApart + 4 * group) = {second[0], second[1]};
   }
   sync_multiplying();
   if constexpr (NORM) {
@@ -170,36 +188,22 @@ struct Loaded {
   }
 };
 
-// A warp's slots of a product, which are its team's: every fourth. They are found before the row is there.
+// A warp's part of its team's slots, where the row's values are that it multiplies them by.
 struct Own {
   Rows rows;
-  Ring ring;
-  int tile, at, left;  // the next slot: its tile, its place in the row, and the slots from there on
-  int row, column;     // where the lane's values begin in a slot, and in the row
+  Turns turns;
+  int row, column;  // where the lane's values begin in a slot, and in the row
   bool given;
 
   // Steps `all` to the next product. A product has 16 rows: 8 of the weight in one span, and the same in the next span. Of
   // its columns two are the parts of the row in the first span, and two in the other. So the first lane of four has a row's
   // sum over the first spans, and the second lane over the others.
-  __device__ __forceinline__ Own(Ring& all, Rows of, int width, int parts) : rows(of), ring(all) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
-    at = (warp / kTeam + kTeams - all.order) % kTeams, tile = 0, left = rows.slots - at;
-    ring.skip(at);
-#pragma unroll
-    for (int i = 1; i < kTeams; i++)
-      if (at >= rows.chunks) tile++, at -= rows.chunks;
+  __device__ __forceinline__ Own(Ring& all, Rows of, int width, int parts)
+      : rows(of), turns(all, of, static_cast<int>(threadIdx.x) / (32 * kTeam)) {
+    const int lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
     given = line < 4 && line % 2 < parts;
     row = min(line, rows.lines - 1) * (rows.chunk + kGap) + part * 16;
     column = (given ? line % 2 * (width + kPartGap) : 0) + line / 2 % 2 * (kSpan / kValueBytes) + part * (16 / kValueBytes);
-    all.skip(rows.beyond);
-    all.turn ^= rows.turns;
-    all.order = (all.order + rows.slots) % kTeams;
-  }
-
-  __device__ __forceinline__ void next() {
-    ring.skip(kTeams);
-    left -= kTeams, tile += rows.tiles_on, at += kTeams - rows.tiles_on * rows.chunks;
-    if (at >= rows.chunks) at -= rows.chunks, tile++;
   }
 };
 
@@ -212,14 +216,14 @@ static __device__ __forceinline__ void multiply(Own own, const char* memory, con
 #if !FLOAT8
   float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
 #endif
-  while (own.left > 0) {
-    const int first = own.rows.row_at(own.tile), count = own.rows.lines_at(own.tile), start = own.at * chunk;
+  while (own.turns.left > 0) {
+    const int first = own.rows.row_at(own.turns.tile), count = own.rows.lines_at(own.turns.tile), start = own.turns.at * chunk;
     const int steps = min(chunk, whole - start) / (2 * kSpan), begin = steps * member / kTeam;
     const int end = steps * (member + 1) / kTeam;
-    const char* slot = memory + own.ring.slot * kSlot;
+    const char* slot = memory + own.turns.ring.slot * kSlot;
     const char* weight = slot + own.row + begin * (2 * kSpan);
     const u16* column = row + own.column + (start + begin * (2 * kSpan)) / kValueBytes;
-    wait_for(own.ring.full(), own.ring.turn);
+    wait_for(own.turns.ring.full(), own.turns.ring.turn);
 #if FLOAT8
     const int top = own.rows.first + first, block = (top + line) / kSide - top / kSide;
     const char* scale = slot + kSlot - kScaleBytes + block * (kScaleBytes / 2) + begin * 8;
@@ -251,11 +255,11 @@ static __device__ __forceinline__ void multiply(Own own, const char* memory, con
     }
 #endif
     __syncwarp();
-    if (lane == 0) arrive(own.ring.empty());
+    if (lane == 0) arrive(own.turns.ring.empty());
     // a team's slots of a tile are one after the other
-    const int place = own.at % kTeams * kTeam + member;
-    const bool ends = own.at + kTeams >= own.rows.chunks;
-    own.next();
+    const int place = own.turns.at % kTeams * kTeam + member;
+    const bool ends = own.turns.at + kTeams >= own.rows.chunks;
+    own.turns.next(own.rows);
     if (!ends) continue;
 #if !FLOAT8
     upper = even[0] + even[1] + odd[0] + odd[1], lower = even[2] + even[3] + odd[2] + odd[3];

@@ -1,8 +1,8 @@
-// The sizes of a program of stack.cu, and the warps that copy to the ring of slots.
+// The sizes of a program, and the warps that copy to the ring of slots.
 
 constexpr int kWarps = 8, kMultiplying = 32 * kWarps;
-constexpr int kCopiers = 4, kThreads = kMultiplying + 32 * kCopiers;  // one warp begins copies too slowly
-constexpr int kTeam = 2, kTeams = kWarps / kTeam;                    // warps of a team, each of which takes a whole slot
+constexpr int kTeam = 2, kTeams = kWarps / kTeam;  // warps of a team, which takes a whole slot
+constexpr int kCopiers = 4, kThreads = kMultiplying + 32 * kCopiers;  // warps, each of which fills whole slots
 constexpr int kUnderWay = UNDER_WAY;  // slots; with more, what programs tell each other would queue behind copies
 constexpr int kValueBytes = FLOAT8 ? 1 : 2;
 constexpr int kGroup = HEADS / KEY_HEADS, kQueries = HEADS * HEAD_DIM, kMade = (HEADS + 2 * KEY_HEADS) * HEAD_DIM;
@@ -18,27 +18,24 @@ constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + 
 constexpr int kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
 constexpr int kRowsBytes = kLines * (CHUNK + kGap), kHeadsBytes = 2 * kPositions * kHeadRow;
 constexpr int kSlot = (kRowsBytes > kHeadsBytes ? kRowsBytes : kHeadsBytes) + kScaleBytes;
-constexpr int kFields = 12;                          // of a layer's record
 constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
 
-// A team waits for every fourth slot. Those of the round before must be full by then, or their turn would be taken for this.
+// A barrier tells a round of the ring from the next one only. When a team waits for its slot, every fourth, that of the
+// round before must be full; while a copier waits for earlier copies, no slot may be filled twice.
 static_assert(kUnderWay + kTeams <= STAGES, "the copies under way and the teams' slots are of one round");
+static_assert(3 * kUnderWay - 2 < STAGES, "the copies under way, and those that a copier waits for, are of one round");
+static_assert(kCopiers == kTeams, "copiers and teams both have every fourth slot");
 static_assert(kGroup <= 8, "a product has columns for 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
 static __device__ constexpr int whole_tiles(int rows) { return (rows + kTile - 1) / kTile * kTile; }
 static __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 
-constexpr int kGateSums = whole_tiles(most_rows(INNER));
-constexpr int kSums = larger(2 * kGateSums, larger(whole_tiles(most_rows(kMade)), whole_tiles(most_rows(DIM))));
-constexpr int kRowValues = larger(2 * DIM + kPartGap, larger(kQueries, INNER));
-constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
-
 struct Step {
   const u16* x;
   u16* y;
-  u32 *qkv, *attended, *middle, *inner, *out;  // rows of words
+  u32 *qkv, *attended, *middle, *inner, *out;  // rows of words; `middle` is the sum between a layer's two norms
   u64* parts;                                   // words of each range of positions
   u32* counters;                                // layers that earlier launches have run, and ended programs
   const u64* layers;
@@ -51,12 +48,6 @@ struct Step {
   float epsilon, head_epsilon, scale;
   int count;
 };
-
-// a layer's products; attention is before kOut
-enum { kQkv, kOut, kGates, kUps, kDown, kProducts };
-
-// fields of a layer's record, behind four weights and their scales
-enum { kScales = 4, kNorm = 8, kMlpNorm, kQNorm, kKNorm };
 
 static __device__ __forceinline__ float low_of(u32 pair) { return as_float(pair << 16); }
 static __device__ __forceinline__ float high_of(u32 pair) { return as_float(pair & 0xffff0000u); }
@@ -87,12 +78,17 @@ static __device__ __forceinline__ void wait_for(u32 barrier, int turn) {
 
 static __device__ __forceinline__ void sync_multiplying() { named_barrier(kMultiplying); }
 
+// a slot's barrier, and the turn that ends once the slot is full
+struct Full {
+  u32 barrier;
+  int turn;
+};
+
 // the slots, as seen by one warp
 struct Ring {
   u32 memory, barriers;
   int slot = 0, turn = 0;
-  int begun = 0;  // of a copier: slots, up to kUnderWay
-  int order = 0;  // of the others: the team whose slot is next
+  int order = 0;  // the team, or the copier, whose slot is next
 
   __device__ __forceinline__ u32 full() const { return barriers + 16 * slot; }
   __device__ __forceinline__ u32 empty() const { return barriers + 16 * slot + 8; }
@@ -104,11 +100,10 @@ struct Ring {
     if (slot >= STAGES) slot -= STAGES, turn ^= 1;
   }
 
-  // a copier's wait for earlier copies
-  __device__ __forceinline__ void await_copies() {
-    const bool around = slot < kUnderWay;
-    if (begun == kUnderWay) wait_for(barriers + 16 * (slot - kUnderWay + (around ? STAGES : 0)), around ? turn ^ 1 : turn);
-    begun += begun < kUnderWay;
+  // return the barrier and the turn of a slot that is full before this one is copied
+  __device__ __forceinline__ Full before(int slots) const {
+    const bool around = slot < slots;
+    return {barriers + 16 * (slot - slots + (around ? STAGES : 0)), around ? turn ^ 1 : turn};
   }
 };
 
@@ -170,27 +165,6 @@ static __device__ __forceinline__ Rows rows_of() {
           kSlots, kSlots % STAGES, kSlots / STAGES % 2};
 }
 
-// the program's part of a layer's products
-struct Products {
-  Rows made = rows_of<kMade, DIM>(), out = rows_of<DIM, kQueries>();
-  Rows gated = rows_of<INNER, DIM>(), down = rows_of<DIM, INNER>();
-
-  __device__ __forceinline__ Rows rows(int product) const {
-    Rows rows = product == kQkv ? made : product == kOut ? out : product == kDown ? down : gated;
-    if (product == kUps) rows.first += INNER;
-    return rows;
-  }
-  __device__ __forceinline__ static int width(int product) {
-    return product == kOut ? kQueries : product == kDown ? INNER : DIM;
-  }
-  __device__ __forceinline__ static int weight(int product) { return product < kUps ? product : product - 1; }
-  __device__ __forceinline__ Part part(const u64* record, int product) const {
-    const Rows of = rows(product);
-    const int whole = width(product) * kValueBytes;
-    return {reinterpret_cast<const char*>(record[weight(product)]) + static_cast<long long>(of.first) * whole, of.count * whole};
-  }
-};
-
 // the range of positions of a program, which may be empty; `count` ranges of a key head are not
 struct Range {
   int head, split, count, first, last;
@@ -208,61 +182,91 @@ struct Range {
   __device__ __forceinline__ bool attends() const { return shares() && split < count; }
 };
 
-// the warps that copy: each takes every fourth line of a slot
+// Every fourth slot of a weight: those of a team, or of a copier. They are found before they are needed.
+struct Turns {
+  Ring ring;
+  int tile = 0, at, left;  // the next slot: its tile, its place in the rows, and the slots from there on
 
-static __device__ __forceinline__ void copy_rows(Ring& ring, const char* weight, const float* scales, Rows rows, int width,
-                                                  Ahead& ahead, int copier, int lane) {
+  // steps `all` to the next weight
+  __device__ __forceinline__ Turns(Ring& all, const Rows& rows, int which) : ring(all) {
+    at = (which + kTeams - all.order) % kTeams, left = rows.slots - at;
+    ring.skip(at);
+#pragma unroll
+    for (int i = 1; i < kTeams; i++)
+      if (at >= rows.chunks) tile++, at -= rows.chunks;
+    all.skip(rows.beyond);
+    all.turn ^= rows.turns;
+    all.order = (all.order + rows.slots) % kTeams;
+  }
+
+  __device__ __forceinline__ void next(const Rows& rows) {
+    ring.skip(kTeams);
+    left -= kTeams, tile += rows.tiles_on, at += kTeams - rows.tiles_on * rows.chunks;
+    if (at >= rows.chunks) at -= rows.chunks, tile++;
+  }
+};
+
+// The warps that copy. Each prepares its next slot while the others' are copied, so that a copy begins as soon as an
+// earlier one has ended. A slot is copied once those before the last kUnderWay are full: if each waits for as many, all are.
+
+// Wait until the slots that come before by kUnderWay are full.
+static __device__ __forceinline__ void await_copies(const Ring& ring) {
+#pragma unroll
+  for (int i = 2 * kUnderWay - 1; i >= kUnderWay; i--) {
+    const Full full = ring.before(i);
+    wait_for(full.barrier, full.turn);
+  }
+}
+
+// Copy `width` values of each row, whose beginnings are `stride` bytes apart.
+static __device__ __forceinline__ void copy_rows(Ring& all, const char* weight, const float* scales, const Rows& rows,
+                                                  int width, int stride, Ahead& ahead, int copier, int lane) {
   const int whole = width * kValueBytes, chunk = rows.chunk;
-  for (int tile = 0; tile < rows.tiles; tile++) {
-    const int count = rows.lines_at(tile), first = rows.first + rows.row_at(tile);
-    const int line = copier + kCopiers * lane, lines = (count - copier + kCopiers - 1) / kCopiers;
-    const char* source = weight + static_cast<long long>(first + line) * whole;
-    for (int at = 0; at < whole; at += chunk) {
-      const int bytes = min(chunk, whole - at);
-      const bool scaled = FLOAT8 && copier < 2;
-      ring.await_copies();
-      if (kAhead && copier == 0) {
-        SpinLimit limit;
-        for (; !phase_has_ended(ring.empty(), ring.turn ^ 1); limit.count())
-          if (lane == 0) ahead.step(weight + static_cast<long long>(first + count) * whole);
-        __syncwarp();
-      } else {
-        wait_for(ring.empty(), ring.turn ^ 1);
-      }
-      if (lane == 0) expect(ring.full(), lines * bytes + (scaled ? 4 * bytes / kSide : 0));
-      __syncwarp();
-      if (line < count) copy(ring.place() + line * (chunk + kGap), source + at, bytes, ring.full());
-      if (scaled && lane == 31) {
-        const int block = (copier == 0 ? first : first + count - 1) / kSide;
-        copy(ring.place() + kSlot - kScaleBytes + copier * (kScaleBytes / 2),
-             reinterpret_cast<const char*>(scales + block * (width / kSide) + at / kSide), 4 * bytes / kSide, ring.full());
-      }
-      ring.next();
+  for (Turns own(all, rows, copier); own.left > 0; own.next(rows)) {
+    const int count = rows.lines_at(own.tile), first = rows.first + rows.row_at(own.tile);
+    const int at = own.at * chunk, bytes = min(chunk, whole - at), scale_bytes = FLOAT8 ? 4 * bytes / kSide : 0;
+    const char* source = weight + static_cast<long long>(first + lane) * stride + at;
+    const u32 full = own.ring.full(), place = own.ring.place();
+    await_copies(own.ring);
+    if (kAhead && copier == 0 && lane == 0) {
+      const char* tile_end = weight + static_cast<long long>(first + count) * stride;
+      SpinLimit limit;
+      for (; !phase_has_ended(own.ring.empty(), own.ring.turn ^ 1); limit.count()) ahead.step(tile_end);
+    } else {
+      wait_for(own.ring.empty(), own.ring.turn ^ 1);
+    }
+    if (lane == 0) expect(full, count * bytes + 2 * scale_bytes);
+    __syncwarp();
+    if (lane < count) copy(place + lane * (chunk + kGap), source, bytes, full);
+    if (FLOAT8 && lane >= 30) {
+      const int which = lane - 30, block = (which ? first + count - 1 : first) / kSide;
+      copy(place + kSlot - kScaleBytes + which * (kScaleBytes / 2),
+           reinterpret_cast<const char*>(scales + block * (width / kSide) + at / kSide), scale_bytes, full);
     }
   }
 }
 
-static __device__ __forceinline__ void copy_heads(Ring& ring, const Step& step, int layer, const Range& range,
-                                                   int copier, int lane) {
+static __device__ __forceinline__ void copy_heads(Ring& all, const Step& step, int layer, const Range& range, int copier,
+                                                   int lane) {
   constexpr int kQuads = kHeadBytes / 16;
   const char* keys = step.pool + layer * step.layer_bytes + range.head * kHeadBytes;
-  for (int start = range.first; start < range.last; start += kPositions) {
-    const int count = min(kPositions, range.last - start);
-    ring.await_copies();
-    wait_for(ring.empty(), ring.turn ^ 1);
+  const int slots = (range.last - range.first + kPositions - 1) / kPositions;
+  for (int i = 0; i < slots; i++, all.next(), all.order = (all.order + 1) % kCopiers) {
+    if (all.order != copier) continue;
+    const int start = range.first + i * kPositions, count = min(kPositions, range.last - start);
+    await_copies(all);
+    wait_for(all.empty(), all.turn ^ 1);
     // heads are too small for the copy engine
 #pragma unroll 4
-    for (int i = 32 * copier + lane; i < 2 * count * kQuads; i += 32 * kCopiers) {
-      const int row = i / kQuads, line = row % count, position = start + line, at = i % kQuads * 16;
+    for (int quad = lane; quad < 2 * count * kQuads; quad += 32) {
+      const int row = quad / kQuads, line = row % count, position = start + line, at = quad % kQuads * 16;
       const long long page = __ldg(step.table + position / PAGE);
       const char* source = keys + (page * PAGE + position % PAGE) * (KEY_HEADS * kHeadBytes) + at;
       const bool key = row < count;
-      copy_quad(ring.place() + ((key ? 0 : kPositions) + line) * kHeadRow + at, source + (key ? 0 : step.values_offset));
+      copy_quad(all.place() + ((key ? 0 : kPositions) + line) * kHeadRow + at, source + (key ? 0 : step.values_offset));
     }
-    arrive_behind_quads(ring.full());
+    arrive_behind_quads(all.full());
     __syncwarp();
-    if (lane == 0) arrive(ring.full());
-    ring.next();
+    if (lane == 0) arrive(all.full());
   }
 }
-

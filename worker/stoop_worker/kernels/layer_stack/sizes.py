@@ -2,28 +2,29 @@
 
 from dataclasses import dataclass
 
-__all__ = ["FIELDS", "THREADS", "Sizes"]
+__all__ = ["THREADS", "Sizes"]
 
 THREADS = 384
 """Threads of a program: eight warps that multiply, and four that copy."""
 
-FIELDS = 12
-"""Numbers in a layer's record."""
-
 _WARPS, _TILE = 8, 16
+_MULTIPLYING = 32 * _WARPS
 _LINES, _GAP = 8, 64  # rows of a weight in a slot, and bytes between them
 _MOST_CHUNK, _WHOLE_CHUNK = 2560, 512  # bytes of a row in a full slot
 _HEADS = 64  # keys and values in a slot
 _MOST_SPLITS = 16
 _MOST_ROWS = 256  # of a product in a program
 _MOST_GROUP = 8  # queries of a key head
-_LEAST_SLOTS = 7  # see kUnderWay in ring.cu
+_LEAST_SLOTS = 8  # see kUnderWay in ring.cu
 _A_PROGRAM = 227 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """`frequencies` are half of a head's rotated channels, `programs` the device's multiprocessors."""
+    """`frequencies` are half of a head's rotated channels, `programs` the device's multiprocessors.
+
+    In `parallel` layers attention and the MLP read the same norm.
+    """
 
     dim: int
     inner: int
@@ -36,6 +37,12 @@ class Sizes:
     page: int
     programs: int
     layers: int
+    parallel: bool = False
+
+    @property
+    def fields(self) -> int:
+        """Numbers in a layer's record."""
+        return 6 if self.parallel else 12
 
     @property
     def splits(self) -> int:
@@ -74,7 +81,8 @@ class Sizes:
         group, rest = divmod(self.heads, self.key_heads)
         widths = self.dim, self.joined, self.inner
         return (
-            self.head_dim in (64, 128)
+            (not self.parallel or self.dim % (4 * _MULTIPLYING) == 0)
+            and self.head_dim in (64, 128)
             and not rest
             and group <= _MOST_GROUP
             and self.key_heads <= self.programs
@@ -94,9 +102,10 @@ class Sizes:
         group = self.heads // self.key_heads
         values = max(2 * self.dim + 32, self.joined, self.inner)
         row = -(-max(2 * values, 4 * _WARPS * group * self.head_dim) // 128) * 128
-        rows = max(2 * self._most_rows(self.inner), self._most_rows(self.made), self._most_rows(self.dim))
+        made, inner = self._most_rows(self.made), self._most_rows(self.inner)
+        rows = 2 * max(made, inner) if self.parallel else max(2 * inner, made, self._most_rows(self.dim))
         sums = 4 * _WARPS * rows + 20 * (self.head_dim + 8) + 1280
-        return row + sums + 8 * FIELDS * self.layers
+        return row + sums + 8 * self.fields * self.layers
 
     def _most_rows(self, rows: int) -> int:
         """Return the most rows of a product in a program, in whole tiles."""

@@ -8,7 +8,8 @@ product in place, and the second by one more term of the sum.
 B rows, C model dim, F inner dim of the MLP, E experts, H heads, D head dim, S parts of a sum.
 """
 
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -18,6 +19,9 @@ from torch import Tensor
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import moe
 from stoop_worker.kernels.branch import branch, join
+from stoop_worker.kernels.hopper import Unusable
+from stoop_worker.kernels.layer_norm.reference import EPSILON
+from stoop_worker.kernels.layer_stack import LayerStack, parallel_stack_of
 from stoop_worker.kernels.rotate_attend import rotate_attend
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.kernels.skinny_linear import Others, add_parts, add_parts_layer_norm, skinny_linear, split_linear
@@ -26,7 +30,7 @@ from stoop_worker.models.moondream.decode_lora import NO_ADAPTERS, RowAdapters, 
 from stoop_worker.models.moondream.tau import heat_of
 from stoop_worker.models.moondream.weights import MoE, Tau, TextBlock, TextWeights
 
-__all__ = ["MOST_BESIDE", "MergedBlock", "joined_by_prefills", "merge", "step"]
+__all__ = ["MOST_BESIDE", "MergedBlock", "in_one_launch", "joined_by_prefills", "merge", "stack_of", "step"]
 
 MOST_BESIDE = 64
 """The most rows whose attention runs beside their experts, and whose corrections beside the products."""
@@ -56,6 +60,21 @@ def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
     twice.
     """
     return tuple(_merge(block) for block in weights.blocks)
+
+
+def stack_of(blocks: Sequence[MergedBlock]) -> LayerStack | None:
+    """Return the layers for steps of one row in one launch; None if no kernel takes them."""
+    plain = all(block.experts is None and block.tau is None for block in blocks)
+    return parallel_stack_of(blocks, EPSILON) if blocks and plain else None
+
+
+def in_one_launch(x_BC: Tensor, kv: KVView, stack: LayerStack | None, rotations_SF2: Tensor) -> Tensor | None:
+    """Run `stack` on one row without adapters, as `step` does; return None where no kernel takes the step."""
+    places = Places(kv.positions_T, rotations_SF2, kv.slots_T)
+    if stack is not None and stack.takes(x_BC, places, kv.pool, kv.layout):
+        with suppress(Unusable):
+            return stack.run(x_BC, places, kv.pool, kv.layout)
+    return None
 
 
 def joined_by_prefills(weights: TextWeights) -> int:

@@ -99,6 +99,7 @@ class MoondreamFamily:
         )
         self._encoder = Encoder(self._weights.vision, config.vision, device=model.device, dtype=model.dtype)
         self._merged = decode_text.merge(model.weights.text) if _fuses(model, fused) else ()
+        self._stack = decode_text.stack_of(self._merged)
         if model.device.type == "cuda":
             torch.cuda.empty_cache()  # memory freed by merging becomes room for pages, which are counted next
         self.spec = replace(
@@ -225,6 +226,10 @@ class MoondreamFamily:
         """Run the text model on one position per sequence."""
         if self._merged:
             kv, numbers_B = self._split(kv)
+            if numbers_B is None:
+                hidden_BC = decode_text.in_one_launch(x_BC, kv, self._stack, self._rotations_SF2)
+                if hidden_BC is not None:
+                    return hidden_BC
             adapters = RowAdapters(self._adapters.blocks, numbers_B, self._adapters.ranks)
             return decode_text.step(x_BC, kv, self._merged, self._rotations_SF2, adapters=adapters)
         kv, corrections = self._corrections(kv, x_BC)

@@ -1,0 +1,191 @@
+// All layers of a decoder whose attention and MLP read the same norm and end in the same sum, for one row. The package tells
+// how a launch works. Weights are bfloat16.
+//
+// The order of the products hides that programs wait for each other: what one product makes is needed by the next but one.
+// Only the norm needs what has just been made.
+
+// A layer's products. The first two read the norm; attention is before kFc2, and kProj reads what it makes.
+enum { kQkv, kFc1, kFc2, kProj, kProducts };
+
+// fields of a layer's record; `kFirst` has the rows of qkv and fc1, and `kSecond` the columns of proj and fc2
+enum { kFirst, kSecond, kFirstBias, kSecondBias, kNorm, kNormBias };
+
+constexpr int kSumsApart = kWarps * larger(whole_tiles(most_rows(kMade)), whole_tiles(most_rows(INNER)));
+
+// the program's part of a layer's products
+struct Products {
+  Rows made = rows_of<kMade, DIM>(), inner = rows_of<INNER, DIM>();
+  Rows fc2 = rows_of<DIM, INNER>(), proj = rows_of<DIM, kQueries>();
+
+  __device__ __forceinline__ Rows rows(int product) const {
+    Rows rows = product == kQkv ? made : product == kFc1 ? inner : product == kFc2 ? fc2 : proj;
+    if (product == kFc1) rows.first += kMade;
+    return rows;
+  }
+  __device__ __forceinline__ static int width(int product) {
+    return product == kFc2 ? INNER : product == kProj ? kQueries : DIM;
+  }
+  __device__ __forceinline__ static bool is_first(int product) { return product <= kFc1; }
+  // bytes from a row to the next one
+  __device__ __forceinline__ static int stride(int product) {
+    return kValueBytes * (is_first(product) ? DIM : kQueries + INNER);
+  }
+  __device__ __forceinline__ static const char* weight(const u64* record, int product) {
+    const char* found = reinterpret_cast<const char*>(record[is_first(product) ? kFirst : kSecond]);
+    return found + (product == kFc2 ? kValueBytes * kQueries : 0);
+  }
+  // what is brought nearer for a product; for kFc2 that is whole rows, so nothing is left for kProj
+  __device__ __forceinline__ Part part(const u64* record, int product) const {
+    const Rows of = rows(product);
+    const char* first = reinterpret_cast<const char*>(record[is_first(product) ? kFirst : kSecond]);
+    return {first + static_cast<long long>(of.first) * stride(product), of.count * stride(product)};
+  }
+};
+
+// Take the row that all programs share to shared memory, normed: each value is the sum of two parts. A `plain` row is whole
+// already.
+static __device__ __forceinline__ void load_normed(Program& program, const u32* from, u32 number, const u16* plain,
+                                                   const u16* norm, const u16* bias, float epsilon) {
+  using Mine = Groups<DIM>;
+  constexpr int kEach = Mine::kEach;
+  static_assert(Mine::kGroups % kMultiplying == 0, "all warps have equally many values");
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  uint2 factors[kEach], shifts[kEach], given[kEach];
+  Mine::load(factors, norm);
+  Mine::load(shifts, bias);
+  if (plain) {
+    Mine::load(given, plain);
+  } else {
+    Mine::await(given, from, number);
+  }
+  float values[kEach][4], mean = 0, squares = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; i++) {
+    widen(given[i], values[i]);
+#pragma unroll
+    for (int j = 0; j < 4; j++) mean += values[i][j];
+  }
+  // The squares of a warp's values are those of the differences from the warp's mean, which loses no digits.
+  constexpr float kOfWarp = DIM / kWarps;
+  mean = warp_sum(mean) / kOfWarp;
+#pragma unroll
+  for (int i = 0; i < kEach; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) squares += (values[i][j] - mean) * (values[i][j] - mean);
+  squares = warp_sum(squares);
+  if (lane == 0) program.shared.means[warp] = mean, program.shared.squares[warp] = squares;
+  sync_multiplying();
+  mean = 0, squares = 0;
+#pragma unroll
+  for (int i = 0; i < kWarps; i++) mean += program.shared.means[i];
+  mean /= kWarps;
+#pragma unroll
+  for (int i = 0; i < kWarps; i++) {
+    const float apart = program.shared.means[i] - mean;
+    squares += program.shared.squares[i] + kOfWarp * apart * apart;
+  }
+  const float factor = rsqrtf(squares / DIM + epsilon);
+#pragma unroll
+  for (int i = 0; i < kEach; i++) {
+    float scaled[4], shifted[4];
+    widen(factors[i], scaled), widen(shifts[i], shifted);
+#pragma unroll
+    for (int j = 0; j < 4; j++) values[i][j] = (values[i][j] - mean) * factor * scaled[j] + shifted[j];
+    store_parts(program.row + 4 * Mine::at(i), DIM + kPartGap, values[i]);
+  }
+  sync_multiplying();
+}
+
+// GELU by tanh, as 1 / (1 + exp(-2 u)) = (1 + tanh(u)) / 2
+static __device__ __forceinline__ float gelu(float x) {
+  constexpr float kTwice = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+  return x / (1 + __expf(-kTwice * (x + 0.044715f * x * x * x)));
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Program program(step);
+  Ring& ring = program.ring;
+  const int context = *step.context;
+  const Range range(context);
+  const Products products;
+
+  if (warp >= kWarps) {
+    const int copier = warp - kWarps;
+    Ahead ahead;
+    for (int layer = 0; layer < step.count; layer++) {
+      const u64* of = program.layers + layer * FIELDS;
+#pragma unroll 1
+      for (int product = 0; product < kProducts; product++) {
+        if (product == kFc2) copy_heads(ring, step, layer, range, copier, lane);
+        if (product != kProj) {
+          const bool ends = product == kFc2, last = ends && layer + 1 == step.count;
+          const Part part = products.part(of, product), none{nullptr, 0};
+          ahead.enter(part, last ? none : products.part(ends ? of + FIELDS : of, ends ? kQkv : product + 1));
+        }
+        copy_rows(ring, products.weight(of, product), nullptr, products.rows(product), products.width(product),
+                  products.stride(product), ahead, copier, lane);
+      }
+    }
+    return;
+  }
+
+  const long long slot = *step.slot;
+  Shared& shared = program.shared;
+  const Rotation rotation(step);
+  const int mine = threadIdx.x;
+  const bool owns = mine < products.fc2.count;
+  float residual = owns ? wide(step.x[products.fc2.first + mine]) : 0;
+  const u32 before = *step.counters;
+
+  for (int layer = 0; layer < step.count; layer++) {
+    const u64* of = program.layers + layer * FIELDS;
+    const u32 number = before + layer + 1;
+    auto halves = [&](int field) { return reinterpret_cast<const u16*>(of[field]); };
+    // one body for all products, because a layer's instructions are read anew in each layer
+#pragma unroll 1
+    for (int product = 0; product < kProducts; product++) {
+      const Rows rows = products.rows(product);
+      const bool first = products.is_first(product);
+      if (product == kFc2) {
+        if (range.attends()) {
+          load_heads(shared.heads, step.qkv, number, nullptr, nullptr, rotation, range, 0);
+          sync_multiplying();
+          attend(step, ring, program.memory, program.row, shared, range, number, layer, context, slot);
+        }
+        if (range.shares()) combine(step, range, number);
+      }
+      const Own own(ring, rows, products.width(product), first ? 2 : 1);
+      // read before the product, which takes as long
+      const u16* biases = halves(first ? kFirstBias : kSecondBias) + rows.first;
+      const float bias = product != kFc2 && mine < rows.count ? wide(constant_half(biases + mine)) : 0;
+      if (product == kQkv) {
+        load_normed(program, step.out, number - 1, layer == 0 ? step.x : nullptr, halves(kNorm), halves(kNormBias),
+                    step.epsilon);
+      } else if (product == kFc2) {
+        load_row<INNER, false>(program.row, step.inner, number, nullptr, nullptr, 0, shared.squares, shared.most);
+      } else if (product == kProj) {
+        load_row<kQueries, false>(program.row, step.attended, number, nullptr, nullptr, 0, shared.squares, shared.most);
+      }
+      // a product's sums are read while those of the next one are written
+      float* sums = program.sums + product % 2 * kSumsApart;
+      multiply(own, program.memory, program.row, sums, products.width(product));
+      sync_multiplying();
+      if (mine >= rows.count) continue;
+      const float sum = sum_of(sums, mine, rows) + bias;
+      if (product == kQkv) {
+        share(step.qkv + rows.first + mine, word_of(narrow(sum), number));
+      } else if (product == kFc1) {
+        share(step.inner + products.inner.first + mine, word_of(narrow(gelu(sum)), number));
+      } else if (product == kFc2) {
+        residual += sum;
+      } else {
+        const u16 rounded = narrow(residual + sum);
+        residual = wide(rounded);
+        share(step.out + rows.first + mine, word_of(rounded, number));
+      }
+    }
+  }
+  if (owns) step.y[products.fc2.first + mine] = narrow(residual);
+  program.end(step, before);
+}

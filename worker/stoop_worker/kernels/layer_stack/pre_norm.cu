@@ -1,0 +1,115 @@
+// All layers of a pre-norm decoder with a gated MLP, for one row. The package tells how a launch works. The host also
+// defines NORMS (of heads) and FLOAT8 (weights are e4m3 with a scale for each block of 128 x 128, else bfloat16).
+
+// a layer's products; attention is before kOut
+enum { kQkv, kOut, kGates, kUps, kDown, kProducts };
+
+// fields of a layer's record, behind four weights and their scales
+enum { kScales = 4, kNorm = 8, kMlpNorm, kQNorm, kKNorm };
+
+constexpr int kGateSums = whole_tiles(most_rows(INNER));
+
+// the program's part of a layer's products
+struct Products {
+  Rows made = rows_of<kMade, DIM>(), out = rows_of<DIM, kQueries>();
+  Rows gated = rows_of<INNER, DIM>(), down = rows_of<DIM, INNER>();
+
+  __device__ __forceinline__ Rows rows(int product) const {
+    Rows rows = product == kQkv ? made : product == kOut ? out : product == kDown ? down : gated;
+    if (product == kUps) rows.first += INNER;
+    return rows;
+  }
+  __device__ __forceinline__ static int width(int product) {
+    return product == kOut ? kQueries : product == kDown ? INNER : DIM;
+  }
+  __device__ __forceinline__ static int weight(int product) { return product < kUps ? product : product - 1; }
+  __device__ __forceinline__ Part part(const u64* record, int product) const {
+    const Rows of = rows(product);
+    const int whole = width(product) * kValueBytes;
+    return {reinterpret_cast<const char*>(record[weight(product)]) + static_cast<long long>(of.first) * whole, of.count * whole};
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Program program(step);
+  Ring& ring = program.ring;
+  const int context = *step.context;
+  const Range range(context);
+  const Products products;
+
+  if (warp >= kWarps) {
+    const int copier = warp - kWarps;
+    Ahead ahead;
+    for (int layer = 0; layer < step.count; layer++) {
+      const u64* of = program.layers + layer * FIELDS;
+#pragma unroll 1
+      for (int product = 0; product < kProducts; product++) {
+        if (product == kOut) copy_heads(ring, step, layer, range, copier, lane);
+        const bool ends = product + 1 == kProducts, last = ends && layer + 1 == step.count;
+        const Part part = products.part(of, product), none{nullptr, 0};
+        ahead.enter(part, last ? none : products.part(ends ? of + FIELDS : of, ends ? 0 : product + 1));
+        copy_rows(ring, reinterpret_cast<const char*>(of[products.weight(product)]),
+                  reinterpret_cast<const float*>(of[products.weight(product) + kScales]), products.rows(product),
+                  products.width(product), products.width(product) * kValueBytes, ahead, copier, lane);
+      }
+    }
+    return;
+  }
+
+  const long long slot = *step.slot;
+  Shared& shared = program.shared;
+  const Rotation rotation(step);
+  const int mine = threadIdx.x;
+  float residual = mine < products.down.count ? wide(step.x[products.down.first + mine]) : 0;
+  const u32 before = *step.counters;
+
+  for (int layer = 0; layer < step.count; layer++) {
+    const u64* of = program.layers + layer * FIELDS;
+    const u32 number = before + layer + 1;
+    auto halves = [&](int field) { return reinterpret_cast<const u16*>(of[field]); };
+    float factor = 1;
+    // one body for all products, because a layer's instructions are read anew in each layer
+#pragma unroll 1
+    for (int product = 0; product < kProducts; product++) {
+      const Rows rows = products.rows(product);
+      if (product == kOut) {
+        if (range.attends()) {
+          load_heads(shared.heads, step.qkv, number, halves(kQNorm), halves(kKNorm), rotation, range, step.head_epsilon);
+          sync_multiplying();
+          attend(step, ring, program.memory, program.row, shared, range, number, layer, context, slot);
+        }
+        if (range.shares()) combine(step, range, number);
+      }
+      const bool first = product == kQkv, normed = first || product == kGates || product == kUps;
+      const Own own(ring, rows, products.width(product), normed ? kParts<true> : 1);
+      if (first || product == kGates) {
+        factor = load_row<DIM, true>(program.row, first ? step.out : step.middle, first ? number - 1 : number,
+                                     first && layer == 0 ? step.x : nullptr, halves(first ? kNorm : kMlpNorm),
+                                     step.epsilon, shared.squares, shared.most);
+      } else if (product == kOut) {
+        factor = load_row<kQueries, false>(program.row, step.attended, number, nullptr, nullptr, 0, shared.squares, shared.most);
+      } else if (product == kDown) {
+        factor = load_row<INNER, false>(program.row, step.inner, number, nullptr, nullptr, 0, shared.squares, shared.most);
+      }
+      float* sums = program.sums + (product == kUps ? kGateSums * kWarps : 0);
+      multiply(own, program.memory, program.row, sums, products.width(product));
+      if (product == kGates) continue;
+      sync_multiplying();
+      if (mine >= rows.count) continue;
+      const float sum = sum_of(sums, mine, rows) * factor;
+      if (product == kQkv) {
+        share(step.qkv + rows.first + mine, word_of(narrow(sum), number));
+      } else if (product == kUps) {
+        const float gate = sum_of(program.sums, mine, rows) * factor;
+        share(step.inner + products.gated.first + mine, word_of(narrow(gate / (1 + __expf(-gate)) * sum), number));
+      } else {
+        const u16 rounded = narrow(residual + sum);
+        residual = wide(rounded);
+        share((product == kOut ? step.middle : step.out) + rows.first + mine, word_of(rounded, number));
+      }
+    }
+  }
+  if (mine < products.down.count) step.y[products.down.first + mine] = narrow(residual);
+  program.end(step, before);
+}

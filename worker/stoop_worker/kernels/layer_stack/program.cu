@@ -1,0 +1,65 @@
+// The memory of a program, and what its threads keep through a step.
+
+constexpr int kRowValues = larger(2 * DIM + kPartGap, larger(kQueries, INNER));
+constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
+
+constexpr int kHead = HEAD_DIM + 8;      // values from a head to the next one
+constexpr int kPairs = HEAD_DIM / 64;    // of a head's channels, for each lane
+enum { kNewKey = 8, kNewValue = 9, kFresh = 10 };  // places behind the queries
+
+struct Rotation {
+  float cosines[kPairs], sines[kPairs];
+
+  __device__ __forceinline__ explicit Rotation(const Step& step) {
+#pragma unroll
+    for (int i = 0; i < kPairs; i++) {
+      const int pair = 32 * i + threadIdx.x % 32;
+      const float* from = step.rotations + 2 * (*step.position * FREQUENCIES + pair);
+      cosines[i] = pair < FREQUENCIES ? from[0] : 1;
+      sines[i] = pair < FREQUENCIES ? from[1] : 0;
+    }
+  }
+};
+
+struct Shared {
+  u64 barriers[2 * STAGES];
+  float squares[kWarps], most[kWarps], means[kWarps];
+  float tops[kWarps][8], totals[kWarps][8];
+  alignas(16) u16 heads[kFresh * kHead];
+};
+
+// `layers` are records of FIELDS numbers, and behind them is room for sums.
+struct Program {
+  char* memory;
+  u16* row;
+  Shared& shared;
+  u64* layers;
+  float* sums;
+  Ring ring;
+
+  __device__ __forceinline__ explicit Program(const Step& step)
+      : memory(dynamic_memory()),
+        row(reinterpret_cast<u16*>(memory + STAGES * kSlot)),
+        shared(*reinterpret_cast<Shared*>(memory + STAGES * kSlot + kRowRoom)),
+        layers(reinterpret_cast<u64*>(&shared + 1)),
+        sums(reinterpret_cast<float*>(layers + step.count * FIELDS)),
+        ring{shared_address(memory), shared_address(shared.barriers)} {
+    for (int i = threadIdx.x; i < step.count * FIELDS; i += kThreads) layers[i] = step.layers[i];
+    for (int i = threadIdx.x; i < kFresh * kHead; i += kThreads) shared.heads[i] = 0;
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < STAGES; i++) {
+        barrier_of(ring.barriers + 16 * i, 1);
+        barrier_of(ring.barriers + 16 * i + 8, kTeam);
+      }
+      fence_barrier_init();
+    }
+    __syncthreads();
+  }
+
+  // All programs have read the counter of layers by then, and none waits any more.
+  static __device__ __forceinline__ void end(const Step& step, u32 before) {
+    if (threadIdx.x != 0 || fetch_add(step.counters + 1) + 1 != PROGRAMS) return;
+    step.counters[0] = before + step.count;
+    step.counters[1] = 0;
+  }
+};
