@@ -27,6 +27,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     moe/              a mixture of experts
     low_rank/         corrections by another adapter for each row
     swiglu/           the gated activation of an MLP
+    embedding/        the embeddings of a decode's tokens
     sampling/         the choice of tokens
     packed_attention/ full attention within each of several packed texts
     patchify/         pixels to normalised patches

@@ -87,6 +87,9 @@ class DecodeBuffers:
             },
             device,
         )
+        # a decode's rows have one position each, and no prefix
+        self._starts_B1 = torch.arange(capacity + 1, dtype=torch.int32, device=device)
+        self._prefixes_B = torch.zeros(capacity, dtype=torch.int32, device=device)
         self._laid = [LaidRows(host, page_size=page_size, spare_seat=capacity) for host in self._buffers.ring]
 
     def fill(self, rows: DecodeRows, chunks: Several[Chunk]) -> HostArrays:
@@ -116,10 +119,10 @@ class DecodeBuffers:
             slots_B=arrays["slots"],
             # a decode does not read the layout's host arrays
             layout=PagedLayout(
-                cu_seqlens_B1=torch.arange(rows + 1, dtype=torch.int32, device=contexts_B.device),
+                cu_seqlens_B1=self._starts_B1[: rows + 1],
                 context_lens_B=contexts_B,
                 page_table_BP=arrays["table"][:, :width],
-                prefix_lens_B=torch.zeros_like(contexts_B),
+                prefix_lens_B=self._prefixes_B[:rows],
                 cu_seqlens=(),
                 context_lens=(),
                 prefix_lens=(),

@@ -25,6 +25,7 @@ from stoop_worker.images import Image, check_resizer, cut, select_tiling
 from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rotate_write import rotation_table
+from stoop_worker.models.blocks.token_embedding import embed_tokens
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import AdapterOptions, LoadOptions
 from stoop_worker.models.moondream import decode_text, region, text, vision
@@ -191,16 +192,13 @@ class MoondreamFamily:
     def feed(self, fed: FedRows, last: LastHeads) -> Tensor:
         """Embed tokens, coordinates and sizes."""
         weights = self._model.weights
-        if fed.seats_B is None:
-            pending_B, ids_B = None, fed.ids_B
-        else:
-            pending_B = fed.ids_B == PENDING
-            ids_B = torch.where(pending_B, last.tokens_S[fed.seats_B], fed.ids_B)
-        x_BC = text.embed(ids_B, weights.text)
+        x_BC = embed_tokens(fed, last, weights.text.wte)
         if fed.kinds_B is None or fed.values_BW is None:
             return x_BC
-        coordinates_B, sizes_B2 = fed.values_BW[:, 0], fed.values_BW
-        if pending_B is not None:
+        ids_B, coordinates_B, sizes_B2 = fed.ids_B, fed.values_BW[:, 0], fed.values_BW
+        if fed.seats_B is not None:
+            pending_B = ids_B == PENDING
+            ids_B = torch.where(pending_B, last.tokens_S[fed.seats_B], ids_B)
             values_BV = last.values_SV[fed.seats_B].double()
             coordinates_B = torch.where(pending_B, values_BV[:, 0], coordinates_B)
             sizes_B2 = torch.where(pending_B[:, None], values_BV[:, 1:3], sizes_B2)

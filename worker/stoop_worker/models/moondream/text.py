@@ -12,6 +12,7 @@ from torch.nn import functional
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.paged_attention import paged_attention
 from stoop_worker.kernels.rotate_write import Places, rotate_write
+from stoop_worker.kernels.row_linear import row_linear, takes
 from stoop_worker.models.blocks.layers import add_layer_norm, layer_norm, layer_norm_for, linear, select
 from stoop_worker.models.moondream.lora import NO_CORRECTIONS, Corrections
 from stoop_worker.models.moondream.tau import heat_of
@@ -63,7 +64,10 @@ def embed(ids_T: Tensor, weights: TextWeights) -> Tensor:
 
 def logits(hidden_BC: Tensor, weights: TextWeights) -> Tensor:
     """Return logits_BV of the rows' next tokens."""
-    return linear(layer_norm(hidden_BC, weights.post_ln), weights.lm_head)
+    normed_BC, head = layer_norm(hidden_BC, weights.post_ln), weights.lm_head
+    if takes(normed_BC, head.weight):
+        return row_linear(normed_BC, head.weight, added_to_BN=head.bias[None])
+    return linear(normed_BC, head)
 
 
 def _attend(kv: KVView, layer: int, qkv_TN: Tensor, places: Places) -> Tensor:
