@@ -36,6 +36,7 @@ SHAPES = {
     "float8": DecoderSizes(512, 1024, 8, 2, 128, normed=True, float8=True),
 }
 PROGRAMS = {"heads of 64": 5, "normed heads of 128": 7, "float8": 7}
+FEWEST_SLOTS = 8
 
 
 def normed(x: Tensor, weight: Tensor) -> Tensor:
@@ -118,8 +119,9 @@ def decoder(
     request: pytest.FixtureRequest, edit: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Decoder]:
     name = getattr(request, "param", "heads of 64")
+    name, _, slots = name.partition(", slots: ")
     shape, programs = SHAPES[name], PROGRAMS[name]
-    emulate(monkeypatch, programs, edit)
+    emulate(monkeypatch, programs, edit, slots=int(slots) if slots else None)
     torch.manual_seed(0)
     blocks = tuple(random_block(shape, epsilon=EPSILON) for _ in range(LAYERS))
     pages = 320 // PAGE
@@ -129,7 +131,7 @@ def decoder(
     hopper._shared.cache_clear()
 
 
-@pytest.mark.parametrize("decoder", SHAPES, indirect=True)
+@pytest.mark.parametrize("decoder", [*SHAPES, *(f"{name}, slots: {FEWEST_SLOTS}" for name in SHAPES)], indirect=True)
 def test_steps_are_as_in_plain_torch(decoder: Decoder) -> None:
     for context in (1, 33, 290):
         x_1C, before = randn(1, decoder.shape.dim), decoder.pool.clone()

@@ -49,8 +49,14 @@ class EmulatedKernel:
             raise TimeoutError("the kernel waits for what does not come, or copies what is not aligned")
 
 
-def emulate(monkeypatch: pytest.MonkeyPatch, programs: int, edit: tuple[str, str] = ("", "")) -> None:
-    """Let layers of one row run on an emulated GPU of so many multiprocessors; a wait there gives up after a second."""
+def emulate(
+    monkeypatch: pytest.MonkeyPatch, programs: int, edit: tuple[str, str] = ("", ""), *, slots: int | None = None
+) -> None:
+    """Let layers of one row run on an emulated GPU with a given number of multiprocessors.
+
+    A wait there gives up after a second. `slots` limits the ring, which has more slots for small layers than for real
+    ones.
+    """
     kernels: dict[Sizes, EmulatedKernel] = {}
 
     def compiled(sizes: Sizes, device: torch.device) -> EmulatedKernel:
@@ -63,6 +69,8 @@ def emulate(monkeypatch: pytest.MonkeyPatch, programs: int, edit: tuple[str, str
         monkeypatch.setattr(module, "multiprocessors", lambda device: programs)
     monkeypatch.setattr(hopper, "_compiled", compiled)
     monkeypatch.setattr(hopper, "_SECONDS", 1)
+    if slots is not None:
+        monkeypatch.setattr(Sizes, "slots", property(lambda sizes: slots))
     hopper._shared.cache_clear()
 
 
