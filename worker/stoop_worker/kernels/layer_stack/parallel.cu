@@ -14,6 +14,8 @@ constexpr int kSumsApart = kWarps * larger(whole_tiles(most_rows(kMade)), whole_
 
 // the program's part of a layer's products
 struct Products {
+  static constexpr int kCount = kProducts, kAfterHeads = kFc2;
+
   Rows made = rows_of<kMade, DIM>(), inner = rows_of<INNER, DIM>();
   Rows fc2 = rows_of<DIM, INNER>(), proj = rows_of<DIM, kQueries>();
 
@@ -30,15 +32,10 @@ struct Products {
   __device__ __forceinline__ static int stride(int product) {
     return kValueBytes * (is_first(product) ? DIM : kQueries + INNER);
   }
-  __device__ __forceinline__ static const char* weight(const u64* record, int product) {
-    const char* found = reinterpret_cast<const char*>(record[is_first(product) ? kFirst : kSecond]);
-    return found + (product == kFc2 ? kValueBytes * kQueries : 0);
-  }
-  // what is brought nearer for a product; for kFc2 that is whole rows, so nothing is left for kProj
-  __device__ __forceinline__ Part part(const u64* record, int product) const {
-    const Rows of = rows(product);
+  // of a layer's record
+  __device__ __forceinline__ Weight of(const u64* record, int product) const {
     const char* first = reinterpret_cast<const char*>(record[is_first(product) ? kFirst : kSecond]);
-    return {first + static_cast<long long>(of.first) * stride(product), of.count * stride(product)};
+    return {first + (product == kFc2 ? kValueBytes * kQueries : 0), nullptr, rows(product), width(product), stride(product)};
   }
 };
 
@@ -103,30 +100,14 @@ static __device__ __forceinline__ float gelu(float x) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Program program(step);
   Ring& ring = program.ring;
   const int context = *step.context;
   const Range range(context);
   const Products products;
 
-  if (warp >= kWarps) {
-    const int copier = warp - kWarps;
-    Ahead ahead;
-    for (int layer = 0; layer < step.count; layer++) {
-      const u64* of = program.layers + layer * FIELDS;
-#pragma unroll 1
-      for (int product = 0; product < kProducts; product++) {
-        if (product == kFc2) copy_heads(ring, step, layer, range, copier, lane);
-        if (product != kProj) {
-          const bool ends = product == kFc2, last = ends && layer + 1 == step.count;
-          const Part part = products.part(of, product), none{nullptr, 0};
-          ahead.enter(part, last ? none : products.part(ends ? of + FIELDS : of, ends ? kQkv : product + 1));
-        }
-        copy_rows(ring, products.weight(of, product), nullptr, products.rows(product), products.width(product),
-                  products.stride(product), ahead, copier, lane);
-      }
-    }
+  if (threadIdx.x >= kMultiplying) {
+    copy_layers(ring, step, program.layers, products, range);
     return;
   }
 

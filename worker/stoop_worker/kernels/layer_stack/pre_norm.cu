@@ -11,6 +11,8 @@ constexpr int kGateSums = whole_tiles(most_rows(INNER));
 
 // the program's part of a layer's products
 struct Products {
+  static constexpr int kCount = kProducts, kAfterHeads = kOut;
+
   Rows made = rows_of<kMade, DIM>(), out = rows_of<DIM, kQueries>();
   Rows gated = rows_of<INNER, DIM>(), down = rows_of<DIM, INNER>();
 
@@ -22,38 +24,23 @@ struct Products {
   __device__ __forceinline__ static int width(int product) {
     return product == kOut ? kQueries : product == kDown ? INNER : DIM;
   }
-  __device__ __forceinline__ static int weight(int product) { return product < kUps ? product : product - 1; }
-  __device__ __forceinline__ Part part(const u64* record, int product) const {
-    const Rows of = rows(product);
-    const int whole = width(product) * kValueBytes;
-    return {reinterpret_cast<const char*>(record[weight(product)]) + static_cast<long long>(of.first) * whole, of.count * whole};
+  // of a layer's record
+  __device__ __forceinline__ Weight of(const u64* record, int product) const {
+    const int field = product < kUps ? product : product - 1;
+    return {reinterpret_cast<const char*>(record[field]), reinterpret_cast<const float*>(record[field + kScales]),
+            rows(product), width(product), width(product) * kValueBytes};
   }
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Program program(step);
   Ring& ring = program.ring;
   const int context = *step.context;
   const Range range(context);
   const Products products;
 
-  if (warp >= kWarps) {
-    const int copier = warp - kWarps;
-    Ahead ahead;
-    for (int layer = 0; layer < step.count; layer++) {
-      const u64* of = program.layers + layer * FIELDS;
-#pragma unroll 1
-      for (int product = 0; product < kProducts; product++) {
-        if (product == kOut) copy_heads(ring, step, layer, range, copier, lane);
-        const bool ends = product + 1 == kProducts, last = ends && layer + 1 == step.count;
-        const Part part = products.part(of, product), none{nullptr, 0};
-        ahead.enter(part, last ? none : products.part(ends ? of + FIELDS : of, ends ? 0 : product + 1));
-        copy_rows(ring, reinterpret_cast<const char*>(of[products.weight(product)]),
-                  reinterpret_cast<const float*>(of[products.weight(product) + kScales]), products.rows(product),
-                  products.width(product), products.width(product) * kValueBytes, ahead, copier, lane);
-      }
-    }
+  if (threadIdx.x >= kMultiplying) {
+    copy_layers(ring, step, program.layers, products, range);
     return;
   }
 
