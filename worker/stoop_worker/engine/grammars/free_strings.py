@@ -84,7 +84,7 @@ class _Walk:
         elif keyword in _ARRAY_LENGTHS:
             self.longest_array = max(self.longest_array, len(value) if isinstance(value, list) else int(value))
         elif keyword in _CHOSEN:
-            if name == _ANY_NAME:
+            if name == _ANY_NAME or _has_nested(keyword, value):
                 raise _Unknown
             self.others.add(name)
         if keyword not in _UNNESTED:
@@ -144,6 +144,12 @@ def _parts(keyword: str, value: Any, name: str | None) -> list[tuple[Any, str | 
         case "prefixItems":
             return [(each, name) for each in value]
     raise _Unknown
+
+
+def _has_nested(keyword: str, value: Any) -> bool:
+    """Return whether a keyword gives whole objects or arrays: their own parts decide what follows them."""
+    values = {"enum": value, "const": [value]}.get(keyword, ())
+    return any(isinstance(each, dict | list) for each in values)
 
 
 def _keywords(schema: Any) -> frozenset[str]:
