@@ -2,8 +2,8 @@
 
 A state keeps little of what is complete: the keys of each open object, and the number of items of each open array,
 because after a value a text goes on as after any other in its place (see `free_strings.py`). A state keeps all bytes of
-what is incomplete, except in a free string: there it keeps the number of characters, and what may follow the first bytes
-of an incomplete one.
+what is incomplete, except in a free string: there it keeps the number of characters, and what may follow the first
+bytes of an incomplete one.
 """
 
 import codecs
