@@ -1,7 +1,7 @@
-"""The masks of a step's rows on the device, where those of named states stay for later steps.
+"""The masks of a step's rows on the device, where the masks of named states stay for later steps.
 
 Most texts of a schema pass through states that others have been in. Their rows then need neither a new mask nor a copy
-of one. N rows with a mask, W words of 32 ids.
+of one.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _KEPT = 4096
 
 
 class MaskTable:
-    """Masks for up to `capacity` rows a step. Those that stay are a ring, where new ones replace the oldest."""
+    """Masks for up to `capacity` rows a step. The masks that stay are in a ring, where new ones replace the oldest."""
 
     def __init__(self, capacity: int, limits: RowLimits, device: torch.device) -> None:
         words = -(-limits.vocabulary // 32)

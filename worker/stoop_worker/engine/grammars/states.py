@@ -19,7 +19,7 @@ __all__ = ["Place", "State", "States", "Widths"]
 _MOST_NODES: Final = 1 << 11
 _MOST_EDGES: Final = 1 << 13
 _MOST_STATES: Final = 1 << 13
-"""Of one schema; texts that lead to other nodes have no named states from there on."""
+"""The most of one schema. A text that leads to further nodes has no named states from there on."""
 
 _LONGEST: Final = 256  # bytes of a key or a number, because each node in one holds all of it so far
 _MOST_PARTS: Final = 256  # open objects and arrays, and keys of open objects, because each node holds all of them
@@ -35,7 +35,7 @@ _WORD: Final = re.compile(rb"[-+.0-9a-zA-Z]")  # of a number, or of true, false 
 
 
 class State:
-    """A state, equal to itself alone: a node, and its mark."""
+    """A state of texts: a node, and a mark there. A state equals only itself."""
 
     __slots__ = ("goes_on", "is_free")
 
@@ -45,7 +45,11 @@ class State:
 
 
 class Widths(dict[int, int]):
-    """The characters of tokens by their ids: 0 for one that may end a string or escapes, -1 for parts of characters."""
+    """The number of characters of each token, by its id.
+
+    It is 0 if the token has more than characters of strings, such as a quote or an escape, and -1 if it has a part of a
+    character.
+    """
 
     def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -136,7 +140,7 @@ class _Read(NamedTuple):
 
 
 class _Node:
-    """What was read, and where tokens lead; it may also matter whether a token completes an escape."""
+    """What was read, and where each token leads, which may depend on whether it completes an escape."""
 
     __slots__ = ("edges", "is_free", "read", "states")
 
@@ -273,7 +277,7 @@ def _width(spelling: bytes) -> int:
 
 
 def _kind(part: bytes) -> int:
-    """Return the same number for first bytes of a character in UTF-8 that the same bytes may follow."""
+    """Return a number for the first bytes of a character: the same one if the same bytes may follow them."""
     if len(part) == 1 and part in _NARROW:
         return part[0]
     wanted = 2 + (part[0] >= _LEADS_THREE) + (part[0] >= _LEADS_FOUR)
