@@ -96,11 +96,11 @@ def summarise(
 
 
 def _rounds(ends: Sequence[float], load: int) -> tuple[list[tuple[float, float]], int]:
-    """Return windows in which equally many requests end, and that number; `load` requests are always in flight.
+    """Return windows in which the same number of requests end, and this number; `load` requests are always in flight.
 
-    Images that are encoded together make requests end together. A window that begins inside such a group counts up to
-    a group too many, and one that ends inside it too few. The mean over all beginnings within a round does not depend
-    on the groups. A round is `load` ends, because each request in flight then ends once.
+    Requests end together if their images are encoded together. A window that begins inside such a group counts up to a
+    group too many, and one that ends inside it too few. So there is a window for each beginning within a round, and
+    their mean does not depend on the groups. A round is `load` ends: each request in flight then ends once.
     """
     rounds = (len(ends) - load) // load
     if rounds < 1:

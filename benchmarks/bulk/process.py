@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -54,8 +55,12 @@ class BulkProcess:
 
     def finish(self) -> tuple[int, str, str]:
         """Wait for its end; return its exit code, stdout and stderr."""
-        out, errors = self.process.communicate()
-        return self.process.returncode, out, "".join(self.lines) + errors
+        assert self.process.stdout is not None
+        with self.process, ThreadPoolExecutor(1) as threads:
+            out = threads.submit(self.process.stdout.read)
+            for _ in self._lines():  # `communicate` would lose lines that arrived together with the last one read
+                pass
+        return self.process.returncode, out.result(), "".join(self.lines)
 
     def _lines(self) -> Iterator[str]:
         assert self.process.stderr is not None

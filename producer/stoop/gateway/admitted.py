@@ -48,9 +48,8 @@ class AdmittedCall(ABC):
 
     def spent(self, result: Result) -> None:
         """Count the tokens of a result for the key's limits and the access log."""
-        tokens = result.metrics.input_tokens + result.metrics.output_tokens
-        self.state.tokens += tokens
-        self.note(tokens=tokens)
+        self.state.tokens += result.metrics.input_tokens + result.metrics.output_tokens
+        self.note(tokens=self.state.tokens)
 
     def closes(self, close: Callable[[], object]) -> None:
         """Call this when the answer has ended, however it ends."""

@@ -26,7 +26,7 @@ async def answer_job(call: Call, job: Job, write: Callable[[Result], Any]) -> Re
 
 
 async def answer_jobs(call: Call, jobs: Sequence[Job], write: Callable[[Sequence[Result]], Any]) -> Response:
-    """Do the same for an answer that takes several jobs. If one fails, the others are cancelled."""
+    """Do the same for an answer that takes several jobs. If one fails, nothing waits for the others any longer."""
     if len(jobs) == 1:
         return await answer_job(call, jobs[0], lambda result: write([result]))
     if call.wants_no_wait:
@@ -34,8 +34,6 @@ async def answer_jobs(call: Call, jobs: Sequence[Job], write: Callable[[Sequence
         raise ApiError(400, "unsupported_value", message)
     results = await call.unless_left(_results_of(call, jobs))
     call.headers["x-stoop-job-id"] = ", ".join(result.id for result in results)
-    for result in results:
-        call.spent(result)
     return json_response(call, write(results))
 
 
@@ -55,9 +53,14 @@ def json_response(call: Call, value: Any, status: int = 200) -> Response:
 
 
 async def _results_of(call: AdmittedCall, jobs: Sequence[Job]) -> list[Result]:
+    async def result_of_part(job: Job) -> Result:
+        result = await _wait(call, job)
+        call.spent(result)  # even if another job fails
+        return result
+
     try:
         async with asyncio.TaskGroup() as group:
-            waits = [group.create_task(_wait(call, job)) for job in jobs]
+            waits = [group.create_task(result_of_part(job)) for job in jobs]
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [wait.result() for wait in waits]

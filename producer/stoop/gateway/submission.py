@@ -1,6 +1,7 @@
 """Turns a request into a job in its lane: the key sets the tenant and limits lane and model, headers set the rest."""
 
 import asyncio
+import hashlib
 from typing import Any
 
 import msgspec
@@ -25,9 +26,13 @@ async def prepare(call: AdmittedCall, ask: Ask, part: int = 0) -> Job:
 
     A request that takes several jobs numbers them by `part`, so that each has its own idempotency key.
     """
-    key = call.idempotency_key
-    headers = {"idempotency_key": f"{key}#{part}" if key and part else key, "traceparent": call.traceparent}
+    headers = {"idempotency_key": _key_of_part(call.idempotency_key, part), "traceparent": call.traceparent}
     return await job_of(call.gateway, call.key, ask, id=new_job_id(call.key.tenant), **headers)
+
+
+def _key_of_part(key: str | None, part: int) -> str | None:
+    """Return the idempotency key of a part, which is no longer than any key may be, and none that a caller chooses."""
+    return key if key is None or part == 0 else f"{hashlib.sha256(key.encode()).hexdigest()}#{part}"
 
 
 async def job_of(gateway: Gateway, key: ApiKey, ask: Ask, **fields: Any) -> Job:

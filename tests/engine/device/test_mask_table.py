@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -109,12 +108,24 @@ def test_texts_in_states_of_earlier_ones_need_no_new_masks(grammars: Grammars, t
     assert computed[0] > 0 and computed[1] == computed[0]
 
 
-def test_the_mask_of_a_text_that_is_broken_is_not_that_of_others(grammars: Grammars) -> None:
-    """A bound on the work of a grammar may end one text in a state that others reach unharmed."""
-    table, broken, sound = table_of(Masks()), started(grammars), started(grammars)
-    assert broken.state == sound.state
-    with patch.object(Constraint, "take", lambda self, token: self.matcher.consume_token(token)):
-        assert not broken.take(VOCABULARY - 1)  # in the same state by name
-    table.fill([broken], [0])
+def broken(grammars: Grammars) -> Constraint:
+    """Return a text that is in its first state by name, and has reached a bound on the work of its grammar."""
+    constraint = started(grammars)
+    assert not constraint.matcher.consume_token(VOCABULARY - 1)
+    return constraint
+
+
+def test_the_mask_of_a_text_that_is_broken_is_not_that_of_later_ones(grammars: Grammars) -> None:
+    table, sound = table_of(Masks()), started(grammars)
+    table.fill([broken(grammars)], [0])
     table.fill([sound], [0])
     assert rows_of(table)[0] == own(sound)
+
+
+def test_the_mask_of_a_text_that_is_broken_is_not_that_of_others_in_its_step(grammars: Grammars) -> None:
+    table, passing = table_of(Masks()), started(grammars, Grammar(regex="[ab]+"))
+    texts = [broken(grammars), started(grammars), passing, broken(grammars), started(grammars)]
+    assert texts[0].state == texts[1].state
+    for _ in range(2):  # the second time, none is new
+        table.fill(texts, range(5))
+        assert rows_of(table)[:5] == [own(text) for text in texts]

@@ -166,6 +166,22 @@ def test_an_escape_has_no_name_and_its_quote_does_not_end_the_string(grammars: G
     assert text.write('","b":"').state == Text(grammars, tokenizer, schema).write('{"a":"","b":"').state
 
 
+def test_an_escaped_name_of_a_property_is_another_key(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    """For llguidance it is not the property, so its value may be anything."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    plain, escaped = (Text(grammars, tokenizer, schema).write(text) for text in ('{"a":', r'{"\u0061":'))
+    assert plain.state is not None and escaped.state is not None
+    assert plain.mask() != escaped.mask() and plain.state != escaped.state
+
+
+def test_a_key_with_a_wrong_escape_is_refused_like_any_forbidden_text(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    text = Text(grammars, tokenizer, {"type": "object", "title": "wrong escape"}).write('{"a\\')
+    for character in 'x"':
+        text.constraint.take(tokenizer.tokenize(character)[0])
+    assert text.state is None
+    assert isinstance(text.constraint.ending(Finished("1", FinishReason.LENGTH, USAGE)), Refused)
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -192,6 +208,9 @@ def test_characters_that_decide_how_a_string_goes_on_make_states_of_their_own(
         {"allOf": [record(a=TEXT)]},
         {"type": "object", "patternProperties": {"^x": TEXT}},
         {"type": "object", "additionalProperties": {"enum": ["cat", "dog"]}},
+        record(a={"enum": [{"b": "cat"}, {"b": "c"}]}),
+        record(a={"enum": [["c", "d"], ["e", "f"], "g"]}),
+        record(a={"const": {"b": ["cat", 1]}}),
     ],
     ids=json.dumps,
 )
@@ -209,6 +228,21 @@ def test_a_schema_with_very_many_different_texts_names_only_the_first_states(
     text = Text(grammars, tokenizer, schema).write('{"first":"a",')
     assert text.state is not None
     assert text.write('"second":"b"').state is None
+
+
+@pytest.mark.parametrize(("start", "part"), [("", "["), ("", '{"a":'), ("{", '"a":1,')])
+def test_texts_with_very_many_open_parts_and_keys_name_only_their_first_states(
+    grammars: Grammars, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, start: str, part: str
+) -> None:
+    """Each state keeps all of them, so the states of such texts would take much memory."""
+    monkeypatch.setattr(states, "_MOST_NODES", 10_000)
+    text = Text(grammars, tokenizer, {"title": f"many {part}", "type": ["array", "object"]}).write(start)
+    for number in range(100):
+        text.write(part.replace("a", f"{number}"))
+    assert text.state is not None
+    for number in range(100, 300):
+        text.write(part.replace("a", f"{number}"))
+    assert text.state is None
 
 
 def test_a_forbidden_token_refuses_a_text_in_states_that_others_have_been_in(

@@ -56,10 +56,10 @@ class _Ending:
 class Publisher:
     """Numbers the events of each delivery, merges deltas that wait together, and settles.
 
-    A flush writes events first, then endings. Events are written at most once per `interval` seconds; those that come
-    later than that after the last ones are written at once. Endings and the last events before them gather only for a
-    moment, because a caller waits for them, and only if the flush just before had several. Nothing wakes the event loop
-    while there is nothing to write.
+    A flush writes events first, then endings. It writes events at most once per `interval` seconds, and at once if the
+    last ones were written longer ago. A caller waits for each ending. So endings, and the last events before them,
+    gather only for a moment, and only if the flush just before had several endings. Nothing wakes the event loop while
+    there is nothing to write.
     """
 
     def __init__(self, broker: Broker, identity: Identity, *, interval: float = 0.02) -> None:

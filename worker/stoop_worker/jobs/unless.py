@@ -1,4 +1,4 @@
-"""Work that a future interrupts, without a task of its own."""
+"""Interrupts work when a future is done, without a task for the work."""
 
 import asyncio
 from types import TracebackType
@@ -8,10 +8,10 @@ __all__ = ["Unless"]
 
 
 class Unless:
-    """Ends the work of a `with` block once `stop` is done, as `asyncio.timeout` does at a time.
+    """Interrupts a `with` block once `stop` is done, as `asyncio.timeout` does when its time is over.
 
-    The block's task is cancelled, and goes on after the block. `stopped` is True then. Work that has its result when
-    `stop` is done keeps it.
+    It cancels the block's task, which then goes on after the block, and `stopped` is True. A block that ends all the
+    same, with a result or an error, is not `stopped`. If others cancel the task too, it ends as they ask.
     """
 
     def __init__(self, stop: "asyncio.Future[Any]") -> None:

@@ -35,9 +35,8 @@ __all__ = [
 SAMPLING_ROWS = 5
 """The numbers of a sequence's sampling, one row each in `HostSampling.numbers`."""
 
-
 _POLLED_SECONDS: Final = 1e-3
-"""The longest time for which a thread keeps its core: where waits are longer, a step leaves time to wake."""
+"""The longest time for which a waiting thread keeps its core. After a longer wait, waking late hardly matters."""
 
 UNIFORMS = 2
 """The row of `HostSampling.numbers` with the random numbers."""
@@ -138,8 +137,9 @@ class PendingHeads:
     def collect(self, *, wakeful: bool = False, awaited: bool = False) -> list[tuple[Sequence, HeadValues]]:
         """Wait for the device; return the values of each sequence, except those rolled back since.
 
-        A thread that sleeps wakes up to 0.3 ms late. A `wakeful` one keeps its core, but not the interpreter. If the
-        device awaits the thread's next work, the values are `awaited`, and the thread keeps its core for a moment.
+        A thread that sleeps wakes up to 0.3 ms late. A `wakeful` one keeps its core, but not the interpreter. Values
+        are `awaited` if the device can do nothing before the thread has used them; then the thread keeps its core for
+        up to a millisecond before it sleeps.
         """
         if self._arrival is not None:
             if awaited:
@@ -165,7 +165,7 @@ def _sleeping_event() -> torch.cuda.Event:
 
 
 def _poll(event: torch.cuda.Event) -> None:
-    """Return once an event has happened, or after a moment."""
+    """Return once an event has happened, or after a millisecond."""
     end = time.perf_counter() + _POLLED_SECONDS
     while not event.query() and time.perf_counter() < end:  # type: ignore[no-untyped-call]
         os.sched_yield()  # `time.sleep(0)` takes 70 us

@@ -1,7 +1,7 @@
-"""The masks of a step's rows on the device, where those of named states stay for later steps.
+"""The masks of a step's rows on the device, where the masks of named states stay for later steps.
 
 Most texts of a schema pass through states that others have been in. Their rows then need neither a new mask nor a copy
-of one. N rows with a mask, W words of 32 ids.
+of one.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _KEPT = 4096
 
 
 class MaskTable:
-    """Masks for up to `capacity` rows a step. Those that stay are a ring, where new ones replace the oldest."""
+    """Masks for up to `capacity` rows a step. The masks that stay are in a ring, where new ones replace the oldest."""
 
     def __init__(self, capacity: int, limits: RowLimits, device: torch.device) -> None:
         words = -(-limits.vocabulary // 32)
@@ -71,10 +71,16 @@ class MaskTable:
                     place = len(passing)
                     passing.append(constraint)
             places[row] = place
-        new, masks = [*staying, *passing], self._sent.on_host()["masks"]
-        self._masks.fill(new, masks)
-        self._sent.send(of_last=masks[: len(new)].size)
-        self._put(staying, passing)
+        masks = self._sent.on_host()["masks"]
+        self._masks.fill([*staying, *passing], masks)
+        alone = self._sharing_broken(staying, constraints, places)
+        if alone:
+            self._masks.fill([constraints[row] for row in alone], masks[len(staying) + len(passing) :])
+            for row in alone:
+                places[row] = len(passing)
+                passing.append(constraints[row])
+        self._sent.send(of_last=masks[: len(staying) + len(passing)].size)
+        self._put(len(staying), len(passing))
 
     def _clear(self) -> None:
         """Make room for a whole step, before any row of it refers to the ring."""
@@ -89,14 +95,21 @@ class MaskTable:
         if state is not None:
             del self._places[state]
 
-    def _put(self, staying: Sequence[Constraint], passing: Sequence[Constraint]) -> None:
-        """Copy the masks just sent to their places."""
+    def _sharing_broken(
+        self, staying: Sequence[Constraint], constraints: Sequence[Constraint], places: Sequence[int | None]
+    ) -> list[int]:
+        """Forget the masks of broken texts, which end these texts alone; return the other rows that would have them."""
+        broken = {place: text for place, text in enumerate(staying, self._next) if text.is_broken}
+        for place in broken:
+            self._forget(place)
+        rows = enumerate(zip(constraints, places, strict=True))
+        return [row for row, (text, place) in rows if place in broken and broken[place] is not text]
+
+    def _put(self, staying: int, passing: int) -> None:
+        """Copy the masks just sent to their places: first those that stay, then those for this step."""
         sent, first = self._sent.on_device["masks"], self._next
         if passing:
-            self._table[: len(passing)].copy_(sent[len(staying) : len(staying) + len(passing)])
+            self._table[:passing].copy_(sent[staying : staying + passing])
         if staying:
-            self._next = first + len(staying)
-            self._table[first : self._next].copy_(sent[: len(staying)])
-        for place, constraint in enumerate(staying, first):
-            if constraint.is_broken:  # its mask ends this text alone
-                self._forget(place)
+            self._next = first + staying
+            self._table[first : self._next].copy_(sent[:staying])

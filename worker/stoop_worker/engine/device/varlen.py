@@ -63,10 +63,10 @@ class Varlen:
 
 @dataclass(slots=True)
 class _Rows:
-    """The inputs of the rows of chunks, of which there are `count` so far."""
+    """The inputs of the first `count` rows of chunks."""
 
     count: int = 0
-    ids: list[tuple[int, list[int]]] = field(default_factory=list)  # of rows one after another, with the first row
+    ids: list[tuple[int, list[int]]] = field(default_factory=list)  # of consecutive rows, with the first row
     seats: dict[int, int] = field(default_factory=dict)  # by row
     media: list[_Longs] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
     value_rows: list[int] = field(default_factory=list)

@@ -12,8 +12,8 @@ __all__ = ["Constraint", "ends_text"]
 class Constraint:
     """Follows the tokens of one text.
 
-    A matcher takes tokens only when it is needed: states that other texts have been in tell as much as it would.
-    Matchers of one grammar with the same `group` wait for each other, so threads should not share them.
+    The matcher takes the tokens only when it is needed, because a state that another text has been in tells as much.
+    Matchers of one grammar with the same `group` wait for each other, so one thread should compute their masks.
     """
 
     def __init__(self, matcher: LLMatcher, group: int = 0, states: States | None = None) -> None:
@@ -22,7 +22,7 @@ class Constraint:
         self._place = None if states is None else Place(states)
         self._late: list[int] = []  # tokens that the matcher has not taken yet
         self.state: State | None = None if self._place is None else self._place.state
-        """The state of the text; texts of one grammar in the same state may go on with the same ids. None: no name."""
+        """The named state of the text, if it has one: texts in the same state may go on with the same ids."""
 
     @property
     def matcher(self) -> LLMatcher:
@@ -36,8 +36,8 @@ class Constraint:
     def is_general(self) -> bool:
         """True if the ids that may come next follow from `state` alone.
 
-        Where several next characters are certain, llguidance chooses the tokens for them by the last token too, which
-        is not part of a state in a free string.
+        Where several next characters are certain, llguidance chooses the tokens for them by the last token too. In a
+        free string, the state does not say which token that is.
         """
         if self.state is None:
             return False

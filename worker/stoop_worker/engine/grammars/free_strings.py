@@ -29,9 +29,10 @@ _NESTED: Final = frozenset(("object", "array"))
 
 
 class FreeStrings(NamedTuple):
-    """A string is free unless the property with it, or with the array with it, is one of `others`.
+    """A string is free unless `others` has the name of its property, or of the property with its array.
 
-    Characters beyond `longest` make no difference to what may follow, nor do parts of an array beyond `longest_array`.
+    How many characters a free string has beyond `longest` makes no difference to what may follow, nor does the number
+    of an array's items beyond `longest_array`.
     """
 
     others: frozenset[str | None]
@@ -40,13 +41,14 @@ class FreeStrings(NamedTuple):
 
 
 class _Unknown(Exception):
-    """The schema has a part of which it is not known how far it lets values be free."""
+    """This module cannot tell what may follow the values of a part of the schema."""
 
 
 def free_strings(schema: str) -> FreeStrings | None:
     """Return the free strings of a valid schema, if a text goes on after a value as after any other in its place.
 
-    Return None if a value may decide between alternatives, or if the schema has parts that are not known here.
+    Return None if a value may decide between alternatives, or if the schema has keywords that this module does not
+    know.
     """
     walk = _Walk(json.loads(schema))
     try:
@@ -84,7 +86,7 @@ class _Walk:
         elif keyword in _ARRAY_LENGTHS:
             self.longest_array = max(self.longest_array, len(value) if isinstance(value, list) else int(value))
         elif keyword in _CHOSEN:
-            if name == _ANY_NAME:
+            if name == _ANY_NAME or _has_nested(keyword, value):
                 raise _Unknown
             self.others.add(name)
         if keyword not in _UNNESTED:
@@ -144,6 +146,12 @@ def _parts(keyword: str, value: Any, name: str | None) -> list[tuple[Any, str | 
         case "prefixItems":
             return [(each, name) for each in value]
     raise _Unknown
+
+
+def _has_nested(keyword: str, value: Any) -> bool:
+    """Return whether a keyword gives whole objects or arrays: their own parts decide what follows them."""
+    values = {"enum": value, "const": [value]}.get(keyword, ())
+    return any(isinstance(each, dict | list) for each in values)
 
 
 def _keywords(schema: Any) -> frozenset[str]:

@@ -28,7 +28,8 @@ _GROUPS: Final = 4
 """The compiled copies of a grammar: texts that share one wait for each other's masks."""
 
 _QUICK_SECONDS: Final = 0.1
-"""A grammar that takes longer to compile has one copy, or its first text would wait several times as long."""
+"""A grammar that takes longer to compile has one copy, because its first text waits until all are compiled."""
+
 _WHITESPACE: Final = r"[ \t]?|\n[ \t]{0,32}"
 """The longest space between two parts of JSON: models left free are known to write spaces until their limit."""
 

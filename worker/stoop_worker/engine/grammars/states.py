@@ -1,8 +1,9 @@
 """Names the states of JSON texts, so that texts in the same state can share a mask. llguidance does not name its own.
 
-Of what is complete, a state has only the keys of each open object, and the number of items of each open array: after a
-value a text goes on as after any other in its place (see `free_strings.py`). Of what is not complete it has the
-characters. Of a free string it has only their number, and what may follow the first bytes of an incomplete one.
+A state keeps little of what is complete: the keys of each open object, and the number of items of each open array,
+because after a value a text goes on as after any other in its place (see `free_strings.py`). A state keeps all bytes of
+what is incomplete, except in a free string: there it keeps the number of characters, and what may follow the first
+bytes of an incomplete one.
 """
 
 import codecs
@@ -18,9 +19,10 @@ __all__ = ["Place", "State", "States", "Widths"]
 _MOST_NODES: Final = 1 << 11
 _MOST_EDGES: Final = 1 << 13
 _MOST_STATES: Final = 1 << 13
-"""Of one schema; texts that lead to other nodes have no named states from there on."""
+"""The most of one schema. A text that leads to further nodes has no named states from there on."""
 
 _LONGEST: Final = 256  # bytes of a key or a number, because each node in one holds all of it so far
+_MOST_PARTS: Final = 256  # open objects and arrays, and keys of open objects, because each node holds all of them
 _UNKNOWN: Final = -(1 << 60)  # characters; as many more leave it negative
 _LEADS_THREE, _LEADS_FOUR = 0xE0, 0xF0  # the first bytes of characters of three bytes, and of four, begin here
 _NARROW: Final = b"\xe0\xed\xf0\xf4"  # only some continuations may follow these
@@ -33,7 +35,7 @@ _WORD: Final = re.compile(rb"[-+.0-9a-zA-Z]")  # of a number, or of true, false 
 
 
 class State:
-    """A state, equal to itself alone: a node, and its mark."""
+    """A state of texts: a node, and a mark there. A state equals only itself."""
 
     __slots__ = ("goes_on", "is_free")
 
@@ -43,7 +45,11 @@ class State:
 
 
 class Widths(dict[int, int]):
-    """The characters of tokens by their ids: 0 for one that may end a string or escapes, -1 for parts of characters."""
+    """The number of characters of each token, by its id.
+
+    It is 0 if the token has more than characters of strings, such as a quote or an escape, and -1 if it has a part of a
+    character.
+    """
 
     def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -56,11 +62,14 @@ class Widths(dict[int, int]):
 
 
 class _Open(NamedTuple):
-    """An open object with its keys, or an array with its `length`, so far; `name` is the property of its parts."""
+    """An open object with its keys, or an array with its `length`, so far; `name` is the property of its parts.
+
+    Keys have their spelling in the text, because llguidance takes an escaped name of a property for another key.
+    """
 
     is_object: bool
     name: str | None
-    keys: tuple[str, ...] = ()
+    keys: tuple[bytes, ...] = ()
     length: int = 0
 
 
@@ -118,9 +127,9 @@ class _Read(NamedTuple):
             return self._replace(is_escaped=begins, has_escapes=self.has_escapes or begins, part=part)
         if not self.at_key:
             return self._complete()
-        key = str(json.loads(b'"%b"' % self.part))
+        name = str(json.loads(b'"%b"' % self.part))
         last = self.opened[-1]
-        return _Read((*self.opened[:-1], last._replace(name=key, keys=(*last.keys, key))), "k")
+        return _Read((*self.opened[:-1], last._replace(name=name, keys=(*last.keys, self.part))), "k")
 
     def _complete(self) -> "_Read":
         """End a value."""
@@ -131,7 +140,7 @@ class _Read(NamedTuple):
 
 
 class _Node:
-    """What was read, and where tokens lead; it may also matter whether a token completes an escape."""
+    """What was read, and where each token leads, which may depend on whether it completes an escape."""
 
     __slots__ = ("edges", "is_free", "read", "states")
 
@@ -161,11 +170,17 @@ class States:
         self._edges = self._named = 0
 
     def step(self, node: _Node, token: int, *, is_escaped: bool) -> _Edge:
-        """Return where a token leads for the first time; without a node if there are too many."""
+        """Return where a token leads for the first time, without a node if there are too many.
+
+        There is none either if the token makes a key with a wrong escape, which no schema allows.
+        """
         read, left = node.read._replace(is_escaped=is_escaped), not node.is_free
-        for byte in self.widths.bytes_of(token):
-            read = read.then(byte)
-            left |= not read.in_string
+        try:
+            for byte in self.widths.bytes_of(token):
+                read = read.then(byte)
+                left |= not read.in_string
+        except ValueError:
+            return None, token, False
         if not left:  # an escape in the same free string
             return node, _UNKNOWN, read.is_escaped
         is_free = read.in_string and not read.at_key and read.name not in self._free.others
@@ -185,12 +200,12 @@ class States:
 
     def _node(self, read: _Read, *, is_free: bool) -> _Node | None:
         most = self._free.longest_array
-        opened = tuple(each._replace(length=min(each.length, most)) for each in read.opened)
+        opened = tuple(each if each.length <= most else each._replace(length=most) for each in read.opened)
         read = read._replace(opened=opened)
         if is_free:
             read = read._replace(part=b"", is_escaped=False, has_escapes=False)
         found = self._nodes.get(read)
-        if found is None and len(self._nodes) < _MOST_NODES and len(read.part) <= _LONGEST:
+        if found is None and len(self._nodes) < _MOST_NODES and _is_small(read):
             found = self._nodes[read] = _Node(read, is_free=is_free)
         return found
 
@@ -248,6 +263,11 @@ class Place:
         return min(characters, self._longest), decoder.getstate()[0]
 
 
+def _is_small(read: _Read) -> bool:
+    parts = len(read.opened) + sum(len(each.keys) for each in read.opened)
+    return len(read.part) <= _LONGEST and parts <= _MOST_PARTS
+
+
 def _width(spelling: bytes) -> int:
     """Return the characters of bytes, or -1 if they are parts of some."""
     try:
@@ -257,7 +277,7 @@ def _width(spelling: bytes) -> int:
 
 
 def _kind(part: bytes) -> int:
-    """Return the same number for first bytes of a character in UTF-8 that the same bytes may follow."""
+    """Return a number for the first bytes of a character: the same one if the same bytes may follow them."""
     if len(part) == 1 and part in _NARROW:
         return part[0]
     wanted = 2 + (part[0] >= _LEADS_THREE) + (part[0] >= _LEADS_FOUR)

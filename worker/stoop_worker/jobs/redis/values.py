@@ -17,7 +17,7 @@ _FIELDS: Final = 11  # of a delivery
 
 
 class Taken(NamedTuple):
-    """The reply of `take`, which describes it: times in milliseconds, and a row for each delivery."""
+    """The reply of `take.lua`, which describes the fields. Times are in milliseconds; each delivery has a row."""
 
     now: int
     due: int
