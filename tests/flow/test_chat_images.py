@@ -1,6 +1,9 @@
 """Chats with images: a tiny random Qwen3-VL, and Moondream, from the client through Redis, S3 and the engine."""
 
 import io
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +97,35 @@ def test_a_chat_streams_in_the_terminal(
     assert conversation.exit_code == 0, conversation.output
     assert conversation.stdout.startswith(once.stdout.rstrip("\n"))
     assert len(conversation.stdout) > len(once.stdout)
+
+
+def test_at_a_terminal_a_failed_question_does_not_end_the_conversation(config: ProducerConfig, tmp_path: Path) -> None:
+    terminal, stdin = os.openpty()
+    settings = {
+        "STOOP_REDIS_URL": config.redis_url.get_secret_value(),
+        "STOOP_BUCKET": str(config.bucket),
+        "STOOP_S3_ENDPOINT": str(config.s3_endpoint),
+        "STOOP_S3_PATH_STYLE": "true",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stoop", "chat", "--temperature", "0", "--max-tokens", "12"],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **settings, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    os.close(stdin)
+    lines = ["what is that", "/image", f"/image {tmp_path / 'none.png'}", "and that", "and that", ""]
+    os.write(terminal, "".join(f"{line}\n" for line in lines).encode())
+    answers, asides = process.communicate(timeout=60)
+    os.close(terminal)
+    assert process.returncode == 0, asides
+    assert asides.count("/image FILE adds") == 2, "at the start, and after /image without a file"
+    assert asides.count("there is no file") == 1
+    said = "what is that\nand that\n\n"
+    expected = CliRunner(env=settings).invoke(app, ["chat", "--temperature", "0", "--max-tokens", "12"], input=said)
+    assert answers.replace("> ", "").split() == expected.stdout.split(), "the failed question left no trace"
 
 
 async def test_moondream_answers_a_chat_about_one_image_as_a_query(client: AsyncClient, service: Service) -> None:
