@@ -12,7 +12,7 @@ from stoop.bulk.row_run import check_row
 from stoop.bulk.sources import Source, open_source
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3
-from stoop.errors import ConfigError, UploadFailed
+from stoop.errors import ConfigError, InvalidJob, UploadFailed
 
 CONFIG = ProducerConfig(redis_url="redis://127.0.0.1:1")
 
@@ -231,6 +231,14 @@ def test_a_line_may_bring_texts_and_becomes_a_job(tmp_path: Path) -> None:
         check_row(row, Ask())
     assert rows[0].fields == {"custom_id": "e", "input": ["a", "b"], "prompt_name": "query", "dimensions": 12}
     assert rows[1].fields == {"custom_id": "r", "query": "what?", "documents": ["a"], "truncate": True}
+
+
+def test_messages_in_another_form_cost_their_own_line_alone(tmp_path: Path) -> None:
+    lines = [{"skill": "chat", "messages": messages} for messages in ("hello", {"role": "user"}, ["hello"], 3)]
+    for row in open_at(write_lines(tmp_path / "chats.jsonl", *lines)).rows():
+        assert row.images == []
+        with pytest.raises(InvalidJob, match=r"\$\.messages"):
+            check_row(row, Ask())
 
 
 def test_the_images_of_a_chat_may_lie_beside_the_file(tmp_path: Path) -> None:
