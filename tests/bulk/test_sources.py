@@ -190,10 +190,11 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "batch.jsonl",
         spoken,
-        chat("Two and two?"),
+        chat("Two and two?", n=None, tools=[], logprobs=False),
         chat([PHOTO, TEXT], max_completion_tokens=5, stop="END", presence_penalty=1, response_format=JSON),
+        chat([PHOTO, TEXT], max_pixels=262144, min_pixels=65536),
     )
-    first, second, third = open_at(path).rows()
+    first, second, third, fourth = open_at(path).rows()
     photo = {"type": "image_url", "image_url": {"url": "https://photos.example/a.jpg"}}
     assert first.fields == {
         "messages": [system, {"role": "user", "content": [TEXT, photo]}],
@@ -203,13 +204,16 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
     assert (first.skill, first.images, first.shown_image) == ("chat", [PHOTO_AT], PHOTO_AT)
     assert second.fields["messages"] == [{"role": "user", "content": "Two and two?"}]
     assert third.settings == {"max_tokens": 5, "stop": ["END"], "presence_penalty": 1, "response_format": JSON}
+    assert fourth.settings == {"max_pixels": 262144, "min_pixels": 65536}
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (chat([TEXT], n=2), "tools and n"),
-        (chat([TEXT], tools=[{"type": "function"}]), "tools and n"),
+        (chat([TEXT], n=2), "n is not supported"),
+        (chat([TEXT], tools=[{"type": "function"}]), "tools is not supported"),
+        (chat([TEXT], logprobs=True), "logprobs is not supported"),
+        (chat([TEXT], guided_regex="a"), "guided_regex is not supported: use regex"),
         (chat([{"type": "input_audio"}]), "content must be"),
         (chat(None), "content must be"),
         ({**chat([TEXT]), "url": "/v1/embeddings"}, "url must be"),

@@ -108,6 +108,7 @@ async def test_an_option_that_a_chat_model_lacks_is_refused_by_its_name(chatting
         for change, param in (
             ({"reasoning_effort": "high"}, "reasoning"),
             ({"messages": [{"role": "tool", "content": "4"}]}, "messages"),
+            ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}, *TURNS[1:]]}, "messages"),
         ):
             error = (await http.post("/v1/chat/completions", json={**asked, **change})).json()["error"]
             assert (error["type"], error["param"]) == ("invalid_request_error", param)
