@@ -5,6 +5,7 @@ skill.py          the values of a skill: its settings and the shapes of its answ
 settings.py       the rules for a job's settings
 unknown.py        refuses the names of fields and settings that do not exist
 chat.py           the messages of a chat, in OpenAI's form
+chat_images.py    the images in a caller's messages, before they have addresses
 response_format.py  the form of an answer's text
 texts.py          the limits of texts to embed and to rank
 transcript.py     the words of a recording, and the options of a transcript

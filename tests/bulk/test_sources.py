@@ -12,7 +12,7 @@ from stoop.bulk.row_run import check_row
 from stoop.bulk.sources import Source, open_source
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3
-from stoop.errors import ConfigError, UploadFailed
+from stoop.errors import ConfigError, InvalidJob, UploadFailed
 
 CONFIG = ProducerConfig(redis_url="redis://127.0.0.1:1")
 
@@ -190,10 +190,11 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "batch.jsonl",
         spoken,
-        chat("Two and two?"),
+        chat("Two and two?", n=None, tools=[], logprobs=False),
         chat([PHOTO, TEXT], max_completion_tokens=5, stop="END", presence_penalty=1, response_format=JSON),
+        chat([PHOTO, TEXT], max_pixels=262144, min_pixels=65536),
     )
-    first, second, third = open_at(path).rows()
+    first, second, third, fourth = open_at(path).rows()
     photo = {"type": "image_url", "image_url": {"url": "https://photos.example/a.jpg"}}
     assert first.fields == {
         "messages": [system, {"role": "user", "content": [TEXT, photo]}],
@@ -203,13 +204,16 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
     assert (first.skill, first.images, first.shown_image) == ("chat", [PHOTO_AT], PHOTO_AT)
     assert second.fields["messages"] == [{"role": "user", "content": "Two and two?"}]
     assert third.settings == {"max_tokens": 5, "stop": ["END"], "presence_penalty": 1, "response_format": JSON}
+    assert fourth.settings == {"max_pixels": 262144, "min_pixels": 65536}
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (chat([TEXT], n=2), "tools and n"),
-        (chat([TEXT], tools=[{"type": "function"}]), "tools and n"),
+        (chat([TEXT], n=2), "n is not supported"),
+        (chat([TEXT], tools=[{"type": "function"}]), "tools is not supported"),
+        (chat([TEXT], logprobs=True), "logprobs is not supported"),
+        (chat([TEXT], guided_regex="a"), "guided_regex is not supported: use regex"),
         (chat([{"type": "input_audio"}]), "content must be"),
         (chat(None), "content must be"),
         ({**chat([TEXT]), "url": "/v1/embeddings"}, "url must be"),
@@ -231,6 +235,14 @@ def test_a_line_may_bring_texts_and_becomes_a_job(tmp_path: Path) -> None:
         check_row(row, Ask())
     assert rows[0].fields == {"custom_id": "e", "input": ["a", "b"], "prompt_name": "query", "dimensions": 12}
     assert rows[1].fields == {"custom_id": "r", "query": "what?", "documents": ["a"], "truncate": True}
+
+
+def test_messages_in_another_form_cost_their_own_line_alone(tmp_path: Path) -> None:
+    lines = [{"skill": "chat", "messages": messages} for messages in ("hello", {"role": "user"}, ["hello"], 3)]
+    for row in open_at(write_lines(tmp_path / "chats.jsonl", *lines)).rows():
+        assert row.images == []
+        with pytest.raises(InvalidJob, match=r"\$\.messages"):
+            check_row(row, Ask())
 
 
 def test_the_images_of_a_chat_may_lie_beside_the_file(tmp_path: Path) -> None:

@@ -1,14 +1,21 @@
 """Chats with a tiny random Llama, from the client through Redis and the engine, and back."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
+from celery import Celery
+from typer.testing import CliRunner
 
-from stoop import AsyncClient, JobFailed
+from stoop import AsyncClient, Client, JobFailed
+from stoop.celery import chat, configure
+from stoop.cli.app import app
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.worker_process import running_worker
 from stoop_schemas.event import DeltaEvent, FinishedEvent
+from tests.celery.works import close
 from tests.support.tiny_decoder import LLAMA, write_decoder
 
 FLAGS = {"lanes": "interactive,bulk", "threads": "1", "max-context": "1024"}
@@ -80,6 +87,36 @@ async def test_a_chat_that_its_template_refuses_fails(chats: AsyncClient) -> Non
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
     with pytest.raises(JobFailed):
         await chats.chat([{"role": "user", "content": [picture]}], settings=GREEDY)
+
+
+def test_the_task_of_celery_is_answered_like_the_client(config: ProducerConfig) -> None:
+    url = config.redis_url.get_secret_value()
+    own = configure(Celery("chats", broker=url, backend=url, set_as_current=False))
+    try:
+        answered = own.tasks[chat.name].apply_async((HELLO,), {"settings": GREEDY}).get(timeout=60)
+    finally:
+        close(own)
+    with Client(config) as client:
+        assert answered == client.chat(HELLO, settings=GREEDY)
+
+
+def test_openais_batch_lines_run_as_they_are(config: ProducerConfig, tmp_path: Path) -> None:
+    asked = {"model": "gpt-4o", "messages": HELLO, "temperature": 0, "max_tokens": 24}
+    lines = [
+        {"custom_id": f"request-{number}", "method": "POST", "url": "/v1/chat/completions", "body": {**asked, **more}}
+        for number, more in enumerate(({}, {"n": 2}, {"response_format": {"type": "json_object"}}))
+    ]
+    batch = tmp_path / "batch.jsonl"
+    batch.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    settings = {"STOOP_REDIS_URL": config.redis_url.get_secret_value()}
+    ran = CliRunner(env=settings).invoke(app, ["bulk", str(batch), "--out", str(tmp_path / "out")])
+    assert ran.exit_code == 0, ran.output
+    rows = [json.loads(line) for path in (tmp_path / "out").glob("results-*") for line in path.read_text().splitlines()]
+    found = {row["id"]: row["output"]["message"]["content"] for row in rows}
+    assert set(found) == {"request-0", "request-2"}
+    with Client(config) as client:
+        assert found["request-0"] == client.chat(HELLO, settings=GREEDY)["message"]["content"]
+    assert found["request-2"].startswith("{")
 
 
 async def test_a_skill_that_the_model_lacks_is_refused_by_name(chats: AsyncClient) -> None:

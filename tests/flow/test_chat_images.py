@@ -1,6 +1,10 @@
 """Chats with images: a tiny random Qwen3-VL, and Moondream, from the client through Redis, S3 and the engine."""
 
 import io
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +41,17 @@ def config(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                 s3_path_style=True,
                 timeout_seconds=60,
             )
+
+
+def variables(config: ProducerConfig) -> dict[str, str]:
+    """Return the environment in which a command has the client's settings."""
+    return {
+        "STOOP_REDIS_URL": config.redis_url.get_secret_value(),
+        "STOOP_BUCKET": str(config.bucket),
+        "STOOP_S3_ENDPOINT": str(config.s3_endpoint),
+        "STOOP_S3_PATH_STYLE": "true",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
 
 
 def drawn(color: str, size: tuple[int, int]) -> bytes:
@@ -76,10 +91,8 @@ def test_a_chat_streams_in_the_terminal(
 ) -> None:
     path = tmp_path / "red.png"
     path.write_bytes(drawn("red", (90, 60)))
-    monkeypatch.setenv("STOOP_REDIS_URL", config.redis_url.get_secret_value())
-    monkeypatch.setenv("STOOP_BUCKET", str(config.bucket))
-    monkeypatch.setenv("STOOP_S3_ENDPOINT", str(config.s3_endpoint))
-    monkeypatch.setenv("STOOP_S3_PATH_STYLE", "true")
+    for name, value in variables(config).items():
+        monkeypatch.setenv(name, value)
     sampling = ["--temperature", "0", "--max-tokens", "12"]
     once = CliRunner().invoke(app, ["chat", "what is that", "--image", str(path), *sampling])
     spoken = f"/image {path}\nwhat is that\nand that\n\n"
@@ -94,6 +107,47 @@ def test_a_chat_streams_in_the_terminal(
     assert conversation.exit_code == 0, conversation.output
     assert conversation.stdout.startswith(once.stdout.rstrip("\n"))
     assert len(conversation.stdout) > len(once.stdout)
+
+
+def test_the_script_of_the_guide_holds_a_chat(config: ProducerConfig, tmp_path: Path) -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "python.md").read_text(encoding="utf-8")
+    [script] = [each for each in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if "client.chat(" in each]
+    assert 'Client(job_model="qwen3-vl-4b")' in script
+    (tmp_path / "photo.png").write_bytes(drawn("red", (90, 60)))
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", script.replace('job_model="qwen3-vl-4b"', "")],
+        env={**os.environ, **variables(config)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_at_a_terminal_a_failed_question_does_not_end_the_conversation(config: ProducerConfig, tmp_path: Path) -> None:
+    terminal, stdin = os.openpty()
+    settings = variables(config)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stoop", "chat", "--temperature", "0", "--max-tokens", "12"],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **settings},
+    )
+    os.close(stdin)
+    lines = ["what is that", "/image", f"/image {tmp_path / 'none.png'}", "and that", "and that", ""]
+    os.write(terminal, "".join(f"{line}\n" for line in lines).encode())
+    answers, asides = process.communicate(timeout=60)
+    os.close(terminal)
+    assert process.returncode == 0, asides
+    assert asides.count("/image FILE adds") == 2, "at the start, and after /image without a file"
+    assert asides.count("there is no file") == 1
+    said = "what is that\nand that\n\n"
+    expected = CliRunner(env=settings).invoke(app, ["chat", "--temperature", "0", "--max-tokens", "12"], input=said)
+    assert answers.replace("> ", "").split() == expected.stdout.split(), "the failed question left no trace"
 
 
 async def test_moondream_answers_a_chat_about_one_image_as_a_query(client: AsyncClient, service: Service) -> None:

@@ -108,9 +108,20 @@ async def test_an_option_that_a_chat_model_lacks_is_refused_by_its_name(chatting
         for change, param in (
             ({"reasoning_effort": "high"}, "reasoning"),
             ({"messages": [{"role": "tool", "content": "4"}]}, "messages"),
+            ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}, *TURNS[1:]]}, "messages"),
         ):
             error = (await http.post("/v1/chat/completions", json={**asked, **change})).json()["error"]
             assert (error["type"], error["param"]) == ("invalid_request_error", param)
+
+
+async def test_an_image_that_is_no_address_is_refused_in_words_about_the_image(chatting: GatewayProcess) -> None:
+    shown = {"type": "image_url", "image_url": {"url": "/home/me/cat.png"}}
+    async with asyncio.timeout(SECONDS), http_client(chatting) as http:
+        [model] = (await http.get("/v1/models")).json()["data"]
+        body = {"model": model["id"], "messages": [{"role": "user", "content": [shown]}]}
+        error = (await http.post("/v1/chat/completions", json=body)).json()["error"]
+    assert (error["code"], error["param"]) == ("image_undecodable", "messages")
+    assert error["message"].startswith("the image is neither an address")
 
 
 class Cat(pydantic.BaseModel):

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stoop.cli.app import app
+from tests.support.tiny_decoder import LLAMA, write_decoder
 
 httpx = pytest.importorskip("httpx")
 
@@ -85,6 +86,18 @@ def test_the_bundled_whisper_transcribes_over_http(tmp_path: Path) -> None:
             answer = http.post(command[1], data=fields, files={"file": (recording.name, recording.read_bytes())})
         assert answer.status_code == 200, answer.text
         assert answer.json()["text"] == spoken[recording.name]
+
+
+def test_a_chat_model_gets_a_chat_as_its_first_request(tmp_path: Path) -> None:
+    model = write_decoder(tmp_path / "tiny-llama", LLAMA)
+    with _up(tmp_path / "kept", "--model", str(model)) as (_, written):
+        address, command = _advice(written)
+        assert command[1] == f"{address}/v1/chat/completions"
+        headers = dict([command[command.index("-H") + 1].split(": ")])
+        with httpx.Client(timeout=SECONDS, trust_env=False) as http:
+            answer = http.post(command[1], content=command[command.index("-d") + 1], headers=headers)
+        assert answer.status_code == 200 and answer.json()["model"] == "tiny-llama", answer.text
+        assert any("model='tiny-llama', messages=" in line for line in written)
 
 
 def test_a_taken_port_and_a_wrong_folder_are_reported_before_anything_starts(tmp_path: Path) -> None:

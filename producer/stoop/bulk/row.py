@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stoop.client.chat_images import image_sources
+from stoop_schemas.chat_images import image_sources
 from stoop_schemas.codec import pack
 from stoop_schemas.failure import Failure
 from stoop_schemas.job import Job

@@ -10,7 +10,6 @@ from stoop.bulk.output.line import Line, answered, failed, unanswered
 from stoop.bulk.port import Client
 from stoop.bulk.row import Ask, Row, grouped, identified, in_its_field
 from stoop.client.build_job import build_job
-from stoop.client.chat_images import with_addresses
 from stoop.client.outage import Retrying
 from stoop.client.submission import Submitter
 from stoop.errors import (
@@ -27,6 +26,7 @@ from stoop.errors import (
     StoopError,
     TimedOut,
 )
+from stoop_schemas.chat_images import with_addresses
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result

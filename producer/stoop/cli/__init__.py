@@ -16,6 +16,7 @@ bulk.py              `stoop bulk`
 bulk_embed.py        `stoop bulk-embed`
 export.py            `stoop export` and `stoop draw`
 up.py                `stoop up`
+first_request.py     the request that `stoop up` proposes
 serve.py             `stoop serve`
 exporter.py          `stoop exporter`
 keys.py              `stoop keys`

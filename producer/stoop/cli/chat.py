@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from stoop.cli import render
-from stoop.cli.exit_codes import exit_on_error
+from stoop.cli.exit_codes import FAILED, exit_on_error
 from stoop.cli.result import await_answer
 from stoop.cli.skill_options import SkillOptions, with_options
 from stoop.client.blocking import Client
 from stoop.config import ProducerConfig
-from stoop.errors import ConfigError
+from stoop.errors import ConfigError, StoopError
 from stoop_schemas.result import Result
 
 __all__ = ["chat"]
@@ -39,6 +39,10 @@ class _Conversation:
         parts: list[Any] = [{"type": "image_url", "image_url": {"url": image}} for image in self.images]
         self.images = []
         self.messages.append({"role": "user", "content": [*parts, {"type": "text", "text": text}] if parts else text})
+
+    def drop_question(self) -> None:
+        """Forget the last question with its images."""
+        self.messages.pop()
 
     def add_answer(self, result: Result) -> None:
         text = result.output.text if result.output else None
@@ -88,15 +92,29 @@ def _converse(client: Client, options: SkillOptions, conversation: _Conversation
         render.print_aside(_HELP)
     for line in _lines():
         command, _, rest = line.partition(" ")
-        if command == "/image":
+        if command == "/image" and rest.strip():
             conversation.images.append(rest.strip())
+        elif command == "/image":
+            render.print_aside(_HELP)
         elif command == "/new":
             conversation.forget()
         else:
             conversation.add_question(line)
-            result = _ask(client, options, conversation, date, stream=True)
-            assert result is not None, "a conversation waits for its answers"
-            conversation.add_answer(result)
+            _answer(client, options, conversation, date)
+
+
+def _answer(client: Client, options: SkillOptions, conversation: _Conversation, date: str | None) -> None:
+    """Answer the last question. At a terminal, an error costs only this question, not the conversation."""
+    try:
+        result = _ask(client, options, conversation, date, stream=True)
+    except StoopError as error:
+        if not sys.stdin.isatty():
+            raise
+        render.print_error(error, exit_code=FAILED, as_json=False)
+        conversation.drop_question()
+        return
+    assert result is not None, "a conversation waits for its answers"
+    conversation.add_answer(result)
 
 
 def _lines() -> Iterator[str]:

@@ -15,12 +15,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from stoop.cli.exit_codes import exit_on_error
+from stoop.cli.first_request import FirstRequest, first_request
 from stoop.cli.skill_options import with_options
+from stoop.client.blocking import Client
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
 from stoop.demo.pictures import draw_pictures
-from stoop.demo.recordings import find_recordings
-from stoop.demo.worker_process import BUNDLED, EMBEDS, HEARS, SEES, find_model, kept_running, running_worker
+from stoop.demo.worker_process import BUNDLED, SEES, find_model, kept_running, running_worker
 from stoop.errors import ConfigError
 from stoop.gateway.options import ServeOptions
 from stoop.gateway.server import check_free, serve
@@ -28,8 +29,6 @@ from stoop.gateway.server import check_free, serve
 __all__ = ["UpOptions", "up", "welcome", "write_environment"]
 
 _PICTURES = ("up/shapes.png", *(f"up/shapes-{number}.png" for number in range(2, 9)))
-_QUESTION = "How many shapes are there?"
-_TEXT = "There are two red circles."
 _START_SECONDS = 1800.0
 """The first start of a large model downloads it."""
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -67,7 +66,7 @@ def up(*, options: UpOptions) -> None:
                 kept_running(worker, lambda line: typer.echo(line, err=True)),
             ):
                 variables = write_environment(folder / "environment", redis, s3, {"model": str(model), **flags})
-                _serve(redis, s3, options, name or "moondream2", variables)
+                _serve(redis, s3, options, name or str(options.model), variables)
 
 
 def write_environment(path: Path, redis: EmbeddedRedis, s3: EmbeddedS3, worker_flags: dict[str, str]) -> Path:
@@ -98,46 +97,35 @@ def _serve(redis: EmbeddedRedis, s3: EmbeddedS3, options: UpOptions, model: str,
     served = replace(ServeOptions(), host=options.host, port=options.port, keys=options.keys, open=options.keys is None)
     image = f"s3://{s3.bucket}/{_PICTURES[0]}"
 
+    first = first_request(model, _skills(config, model), image)
+
     def greet(address: str) -> None:
-        typer.echo(welcome(address, image, model, variables, keys=not served.open), err=True)
+        typer.echo(welcome(address, first, variables, keys=not served.open), err=True)
 
     serve(config, served, on_listening=greet)
 
 
-def welcome(address: str, image: str, model: str, variables: Path, *, keys: bool) -> str:
+def _skills(config: ProducerConfig, model: str) -> tuple[str, ...]:
+    """Return the skills of the model's worker, which is ready; of any other if the model has no short name."""
+    with Client(config) as client:
+        live = client.models()
+    named = [each for each in live if each.name == model]
+    return next((each.skills for each in named or live), ())
+
+
+def welcome(address: str, first: FirstRequest, variables: Path, *, keys: bool) -> str:
     """Return the commands to try first; with `keys` they send the API key in the shell's $KEY."""
     header = ' -H "Authorization: Bearer $KEY"' if keys else ""
     key = "$KEY" if keys else "none"
-    path, fields, call = _example(image, model)
-    python = f"from openai import OpenAI; print(OpenAI(base_url='{address}/v1', api_key='{key}').{call})"
+    python = f"from openai import OpenAI; print(OpenAI(base_url='{address}/v1', api_key='{key}').{first.call})"
     lines = [
         f"Open {address} in a browser, or try{', with an API key in $KEY' if keys else ''}:",
-        f"curl {address}{path}{header} {fields}",
-        f'pip install openai; python -c "{python}"',
+        f"curl {address}{first.path}{header} {first.fields}",
+        *([f'pip install openai; python -c "{python}"'] if first.call else []),
         f"For stoop's commands and clients in another shell: source {shlex.quote(str(variables))}",
         "Ctrl-C ends everything.",
     ]
     return "\n" + "\n\n".join(lines) + "\n"
-
-
-def _example(image: str, model: str) -> tuple[str, str, str]:
-    """Return a first request for the model: its path, the rest of its curl command, and a call of OpenAI's client."""
-    json = "-H 'Content-Type: application/json' -d "
-    if model == HEARS:
-        file = str(find_recordings()[0].path)
-        call = f"audio.transcriptions.create(model='{model}', file=open('{file}', 'rb')).text"
-        return "/v1/audio/transcriptions", f"-F model={model} -F {shlex.quote(f'file=@{file}')}", call
-    if model == EMBEDS:
-        body = f'{{"model": "{model}", "input": ["{_TEXT}"]}}'
-        call = f"embeddings.create(model='{model}', input='{_TEXT}').data[0].embedding"
-        return "/v1/embeddings", json + shlex.quote(body), call
-    body = f'{{"image_url": "{image}", "question": "{_QUESTION}"}}'
-    call = (
-        f"chat.completions.create(model='{model}', messages=[{{'role': 'user', 'content': [{{'type': 'text',"
-        f" 'text': '{_QUESTION}'}}, {{'type': 'image_url', 'image_url': {{'url': '{image}'}}}}]}}])"
-        ".choices[0].message.content"
-    )
-    return "/v1/query", json + shlex.quote(body), call
 
 
 def _name(model: str | None) -> str | None:

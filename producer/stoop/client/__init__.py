@@ -4,7 +4,6 @@ async_client.py    `AsyncClient`: jobs with their images, and Moondream's method
 blocking.py        `Client`: the same without an event loop of the caller's
 loop_thread.py     the event loop thread behind `Client`
 build_job.py       arguments to a checked `Job`, and a `Result` to the shapes of Moondream's client
-chat_images.py     the images in the messages of a chat, and their addresses
 vectors.py         vectors as they travel
 job_client.py      jobs without images: submit, follow, wait, cancel
 submission.py      submits many jobs, each with its own id or its own refusal; waits where a lane is full

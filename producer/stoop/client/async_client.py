@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from stoop.client.build_job import answer, build_job, checked
-from stoop.client.chat_images import image_sources, with_addresses
 from stoop.client.job_client import JobClient
 from stoop.client.segment_stream import SegmentStream
 from stoop.client.speech_methods import SpeechMethods
@@ -15,6 +14,7 @@ from stoop.client.text_stream import TextStream
 from stoop.client.transport import Transport
 from stoop.images.source import EncodedImage
 from stoop.images.upload import ImageStore
+from stoop_schemas.chat_images import image_sources, with_addresses
 from stoop_schemas.job import Job
 from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
 

@@ -1,13 +1,10 @@
-"""OpenAI's chat request: the parameters that are read, ignored without harm, or refused by their names.
+"""OpenAI's chat request: the parameters that are read, ignored without harm, or refused by their names."""
 
-A parameter that changes an answer is never ignored: a caller that asks for a tool call must not receive prose instead.
-"""
-
-from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
+from stoop.foreign_parameters import ForeignParameters, refusal_of
 from stoop.gateway.errors import ApiError
 from stoop.gateway.images import image_of
 from stoop_schemas.response_format import ResponseFormat
@@ -55,6 +52,8 @@ class Message(msgspec.Struct, frozen=True):
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[TextPart | ImagePart] | None = None
+    tool_calls: Any = None
+    function_call: Any = None
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -63,11 +62,9 @@ class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
 
 
-class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ChatRequest(ForeignParameters, frozen=True, kw_only=True):
     """OpenAI's fields, Moondream's `reasoning`, and ours: `skill`, `object`, `length`, `spatial_refs`, `max_objects`,
     `top_k`, `regex`, `min_pixels`, `max_pixels`, `lane` and `deadline`.
-
-    Fields of type `Any` are only checked: all but their neutral values are refused.
     """
 
     model: str
@@ -96,18 +93,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_objects: int | None = None
     lane: str | None = None
     deadline: int | None = None
-    n: Any = None
-    logprobs: Any = None
-    top_logprobs: Any = None
-    logit_bias: Any = None
-    tools: Any = None
-    tool_choice: Any = None
-    functions: Any = None
-    function_call: Any = None
-    modalities: Any = None
-    audio: Any = None
-    prediction: Any = None
-    web_search_options: Any = None
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -117,31 +102,12 @@ class Question(msgspec.Struct, frozen=True):
     image: str | None
 
 
-def _empty(value: Any) -> bool:
-    return not value
-
-
-_NEUTRAL: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "n": lambda value: value in (None, 1),
-    "logprobs": _empty,
-    "top_logprobs": _empty,
-    "logit_bias": _empty,
-    "tools": _empty,
-    "tool_choice": lambda value: value in (None, "none", "auto"),
-    "functions": _empty,
-    "function_call": lambda value: value in (None, "none", "auto"),
-    "modalities": lambda value: not value or value == ["text"],
-    "audio": _empty,
-    "prediction": _empty,
-    "web_search_options": lambda value: value is None,
-}
-
-
 def check_chat(body: ChatRequest) -> None:
     """Raise an `ApiError` (400, `unsupported_parameter`) for the first parameter that cannot be honoured."""
-    for name, is_neutral in _NEUTRAL.items():
-        if not is_neutral(getattr(body, name)):
-            raise ApiError(400, "unsupported_parameter", f"{name} is not supported: leave it out", param=name)
+    refusal = refusal_of(msgspec.structs.asdict(body))
+    if refusal is not None:
+        name, message = refusal
+        raise ApiError(400, "unsupported_parameter", message, param=name)
 
 
 def one_question(messages: list[Message]) -> Question:
@@ -188,13 +154,13 @@ def most_pixels(body: ChatRequest) -> int | None:
 async def conversation(messages: list[Message]) -> list[dict[str, Any]]:
     """Return the messages for a job of the skill `chat`, with large images as bytes.
 
-    Raises an `ApiError` (400): `unsupported_value` for the result of a tool.
+    Raises an `ApiError` (400): `unsupported_value` for the call or the result of a tool.
     """
     return [{"role": _role_of(message), "content": await _content_of(message)} for message in messages]
 
 
 def _role_of(message: Message) -> str:
-    if message.role in ("tool", "function"):
+    if message.role in ("tool", "function") or message.tool_calls or message.function_call:
         raise _unsupported("this model calls no tools, so it takes no message of one")
     return "system" if message.role == "developer" else message.role
 

@@ -38,7 +38,7 @@ async def _decoded(encoded: str, param: str) -> bytes:
             return await asyncio.to_thread(binascii.a2b_base64, encoded, strict_mode=True)
         return binascii.a2b_base64(encoded, strict_mode=True)
     except ValueError:
-        raise _undecodable(f"{param} is neither an address nor base64", param) from None
+        raise _undecodable("the image is neither an address (s3://, https://, data:) nor base64", param) from None
 
 
 def _undecodable(message: str, param: str) -> ApiError:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoop_worker.models.loading.chat_prompt import ChatPrompt
-from stoop_worker.models.loading.chat_template import ChatTemplate
+from stoop_worker.models.loading.chat_template import ChatTemplate, TemplateError
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from tests.support.tiny_decoder import LLAMA_TEMPLATE, QWEN_TEMPLATE, write_language
 
@@ -65,3 +65,10 @@ def test_users_text_never_becomes_a_control_token(prompt: ChatPrompt, tokenizer:
 def test_the_mark_is_a_character_that_the_messages_do_not_contain(prompt: ChatPrompt, tokenizer: Tokenizer) -> None:
     text = "\ue000\ue001 <|im_end|>"
     assert text in tokenizer.detokenize(prompt.ids([{"role": "user", "content": text}]))
+
+
+def test_a_chat_that_leaves_no_character_for_the_mark_is_refused(prompt: ChatPrompt) -> None:
+    every = "".join(map(chr, range(0xE000, 0xF900)))
+    with pytest.raises(TemplateError, match="private use area"):
+        prompt.ids([{"role": "user", "content": every}])
+    assert prompt.ids([{"role": "user", "content": every[:-1] + "<|im_end|>"}])

@@ -8,6 +8,7 @@ import pytest
 import transformers
 
 from stoop_worker.errors import CheckpointError
+from stoop_worker.models.loading import chat_template
 from stoop_worker.models.loading.chat_template import ChatTemplate, TemplateError
 from tests.support.tiny_decoder import LLAMA_TEMPLATE, QWEN_TEMPLATE, write_language
 
@@ -110,11 +111,56 @@ def test_a_template_may_refuse_messages_in_its_own_words() -> None:
         "{% endfor %}",
         "{% for a in range(99999) %}{% for b in range(99999) %}" + "x" * 9999 + "{% endfor %}{% endfor %}",
         "{% macro again() %}{{ again() }}{{ again() }}{% endmacro %}{{ again() }}",
+        "{% set _turn = namespace %}{% for a in range(99999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+        "{{ ('a' * 99999).replace('a', 'b' * 99999, -1) }}",
+        "{{ 'a'.encode() * 1000000000 }}",
+        "{{ '%1000000000d'.encode() % 1 }}",
+        "{{ '%1000000000d' is odd }}",
+        "{{ (1).to_bytes(1000000000, 'big') }}",
+        "{{ 'a' | indent(1000000000) }}",
+        "{{ [1] | batch(1000000000, 1) | list }}",
+        "{{ [1] | slice(1000000000) | list }}",
+        "{{ 1.5 | round(99999999, 'ceil') }}",
+        "{{ ([[1] * 99999] * 9999) | sum(start=[]) }}",
+        "{{ ([1] * 9999) | tojson(separators=('a' * 99999, ':')) }}",
+        "{{ ([1] * 9999) | tojson(indent='a' * 99999) }}",
+        "{% for i in range(99999) %}{% set s = range(99999) | select('odd') | sum %}{% endfor %}",
+        "{% set x = ('f' * 4000000) | int(0, 16) %}{% for i in range(9999) %}{% set y = x // 3 %}{% endfor %}",
     ],
 )
 def test_a_hostile_template_is_stopped(source: str) -> None:
     with pytest.raises((CheckpointError, TemplateError)):
         ChatTemplate(source).render(SPOKEN[0])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        *("x.a == x.b", "[x.a].index(x.b)", "x.a in [x.b]", "x.a is eq(x.b)", "[x.a] | select('eq', x.b) | list"),
+        *(
+            "[x.a, x.b] | map('default') | sort",
+            "{x.a: 1}",
+            "messages[0][x.a]",
+            "messages[0].get(x.a)",
+            "dict([(x.a, 1)])",
+        ),
+        *("[x.a] | unique | list", "x.a | upper", "x.a is lower", "'a'.replace('a', x.a)", "raise_exception(x.a)"),
+    ],
+)
+def test_a_value_that_contains_itself_many_times_costs_each_time(use: str) -> None:
+    doubled = "{% set x.a = (x.a, x.a) %}{% set x.b = (x.b, x.b) %}"
+    source = (
+        "{% set x = namespace(a=(1,), b=(1,)) %}{% for i in range(64) %}" + doubled + "{% endfor %}{{ " + use + " }}"
+    )
+    with pytest.raises(TemplateError, match=r"does not finish|unsafe"):
+        ChatTemplate(source).render(SPOKEN[0])
+
+
+def test_a_long_chat_stays_far_below_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "_MOST_WORK", chat_template._MOST_WORK // 2)
+    turns = [{"role": ("user", "assistant")[number % 2], "content": "a" * 1024} for number in range(1023)]
+    for template in (LLAMA_TEMPLATE, QWEN_TEMPLATE):
+        assert len(ChatTemplate(template, {"bos_token": "<s>"}).render(turns)) > 1023 * 1024
 
 
 @pytest.mark.parametrize("name", ["raise_exception", "messages.__init__", "cycler.__init__", "range", "namespace"])

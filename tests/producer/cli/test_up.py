@@ -2,6 +2,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from stoop.cli.first_request import first_request
 from stoop.cli.up import welcome, write_environment
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 
@@ -31,7 +32,8 @@ def test_another_shell_reaches_the_servers_by_sourcing_a_file(tmp_path: Path) ->
 
 
 def test_the_commands_to_try_carry_a_key_if_the_gateway_asks_for_one(tmp_path: Path) -> None:
-    shown = {keys: welcome("http://here", "s3://stoop/a.png", "demo", tmp_path, keys=keys) for keys in (True, False)}
+    first = first_request("demo", ("query",), "s3://stoop/a.png")
+    shown = {keys: welcome("http://here", first, tmp_path, keys=keys) for keys in (True, False)}
     for keys, text in shown.items():
         [curl] = [line for line in text.splitlines() if line.startswith("curl ")]
         # the shell puts the key in

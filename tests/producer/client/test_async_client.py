@@ -16,6 +16,7 @@ from stoop_schemas.skill import CaptionLength, Settings, Skill
 from tests.producer.scripted import ScriptedTransport, answer, failing
 
 IMAGE = "s3://photos/cat.jpg"
+PHOTO = {"type": "image_url", "image_url": {"url": IMAGE}}
 REQUIRED = inspect.Parameter.empty
 
 
@@ -72,6 +73,26 @@ async def test_a_streamed_answer_has_its_reasoning_first() -> None:
         given = await client.query(IMAGE, "how many?", stream=True, reasoning=True)
         assert given["reasoning"]["text"] == "I count."
         assert "".join([piece async for piece in given["answer"]]) == "two red circles"
+
+
+@pytest.mark.parametrize(
+    ("messages", "fault"),
+    [
+        ("hello", r"`\$.messages`"),
+        ({"role": "user", "content": "hello"}, r"`\$.messages`"),
+        (["hello"], r"`\$.messages\[0\]`"),
+        ([{"role": "user", "content": [PHOTO]}, "and that"], r"`\$.messages\[1\]`"),
+        ([{"role": "user", "content": 3}], r"`\$.messages\[0\].content`"),
+        ([{"role": "user", "content": ["hello"]}], r"`\$.messages\[0\].content\[0\]`"),
+        ([], "give `messages`"),
+    ],
+)
+async def test_messages_in_another_form_are_refused_with_their_place(messages: Any, fault: str) -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport) as client:
+        with pytest.raises(InvalidJob, match=fault):
+            await client.chat(messages)
+    assert transport.submitted == []
 
 
 async def test_a_stream_is_the_jobs_events() -> None:

@@ -45,6 +45,13 @@ def test_a_backend_that_cannot_run_here_ends_the_start(tmp_path: Path, attention
         boot(settings_of(tmp_path, attention))
 
 
+def test_a_template_that_refuses_the_first_request_ends_the_start_in_its_own_words(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "auto")
+    (tmp_path / "chat_template.jinja").write_text("{{ raise_exception('no chats today') }}")
+    with pytest.raises(ConfigError, match=r"a first request: the model's chat template refuses .*: no chats today$"):
+        boot(settings)
+
+
 def test_jpegs_on_a_gpu_end_the_start_where_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--jpegs-on-gpu needs a GPU"):
         boot(replace(settings_of(tmp_path, "auto"), jpegs_on_gpu=True))

@@ -21,7 +21,7 @@ from stoop_worker.engine.request import Output, Sampling, TextDelta
 from stoop_worker.engine.thread import EngineThread
 from stoop_worker.errors import CheckpointError, ConfigError, EngineFault, ImageError
 from stoop_worker.local import LocalEngine
-from tests.support.tiny_decoder import QWEN3, write_decoder
+from tests.support.tiny_decoder import QWEN3, write_decoder, write_qwen_vl
 from tests.support.tiny_encoder import GEMMA, RERANKER, write_encoder
 from tests.support.tiny_model import write_checkpoint
 
@@ -119,6 +119,32 @@ async def test_a_folder_s_own_sampling_holds_where_a_request_gives_none(tmp_path
             answers.append((drawn, greedy))
     (drawn, greedy), (likeliest, _) = answers
     assert drawn != greedy == likeliest
+
+
+async def test_images_of_a_chat_may_be_given_in_every_form(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    folder = write_qwen_vl(tmp_path / "model")
+    path = tmp_path / "noise.png"
+    Pillow.fromarray(PIXELS).save(path)
+    address = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+    greedy = {"max_tokens": 6, "temperature": 0.0}
+
+    def about(*images: object) -> list[dict[str, object]]:
+        parts = [{"type": "image_url", "image_url": {"url": image}} for image in images]
+        return [{"role": "user", "content": [*parts, {"type": "text", "text": "what is that"}]}]
+
+    async with LocalEngine(folder, device="cpu", threads=1, max_context=512) as engine:
+        forms = [str(path), path, path.read_bytes(), Pillow.fromarray(PIXELS), PIXELS, address]
+        answers = [(await engine.chat(about(form), settings=greedy))["message"]["content"] for form in forms]
+        assert len(set(answers)) == 1
+        lengths = []
+        for images in ([path], [path, PIXELS]):
+            text = (await engine.chat(about(*images), stream=True, settings=greedy))["message"]
+            assert "".join([piece async for piece in text])
+            lengths.append(text.result.metrics.input_tokens)
+        assert lengths[0] < lengths[1], "both images are seen"
+        with pytest.raises(Rejected, match=r"\$\.messages"):
+            await engine.chat("what is that", settings=greedy)  # type: ignore[arg-type]
 
 
 async def test_a_stream_that_is_left_ends_its_request(engine: LocalEngine) -> None:

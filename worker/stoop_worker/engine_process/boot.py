@@ -13,7 +13,7 @@ from stoop_worker.engine.config import FLASHINFER, EngineConfig, page_bytes
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.model import Model
-from stoop_worker.engine.request import Finished, Output
+from stoop_worker.engine.request import Finished, Output, Refused
 from stoop_worker.engine.thread import AnyEngine
 from stoop_worker.engine_process.protocol import EngineSettings, Loading
 from stoop_worker.engine_process.reading import Reading
@@ -188,7 +188,8 @@ def _warm_up(engine: AnyEngine, model: Model | Encoder) -> None:
     if reading is not None:
         reading.result()
     if not isinstance(last, Finished):
-        raise ConfigError(f"the model could not answer a first request: {last}")
+        reason = last.message if isinstance(last, Refused) else last
+        raise ConfigError(f"the model could not answer a first request: {reason}")
     for kernel, reason in given_up().items():
         log.warning("a kernel cannot be used here: a slower one takes its place", kernel=kernel, reason=reason)
     log.info("engine warm", seconds=round(time.perf_counter() - began, 2))

@@ -7,6 +7,7 @@ The methods, their arguments, answers and streams are those of the client, `stoo
 against a queue when this one line names the client.
 
 engine.py          `LocalEngine`
+job.py             the job of a request, whose image is passed beside it
 images.py          a path, bytes, a Pillow image or an array as the engine's input
 outputs.py         brings the outputs from the engine's thread to the callers
 command_engine.py  the engine of `stoop schedule --local`

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from stoop_schemas import names
+from stoop_schemas.chat_images import image_sources
 from stoop_schemas.failure import FailureCode, Rejected
-from stoop_schemas.job import Job, check
+from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
-from stoop_schemas.unknown import refuse_unknown_settings
 from stoop_worker.audio import MelGeometry
 from stoop_worker.engine.encoder import Values
 from stoop_worker.engine.request import Finished, Media, Output, Refused, Request, Sampling
@@ -37,6 +36,7 @@ from stoop_worker.jobs.translate import (
     transcribed,
 )
 from stoop_worker.local.images import media_of
+from stoop_worker.local.job import local_job
 from stoop_worker.local.outputs import Outputs
 from stoop_worker.local.speech import AudioSource, LocalSegments, parts_of
 from stoop_worker.local.speech_methods import SpeechMethods
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from stoop_worker.local.images import ImageSource
 
 __all__ = ["LocalEngine"]
-
-_HERE = "data:image/"  # stands in a job for an image that is passed beside it
-_SOUND_HERE = "data:audio/"
 
 
 class LocalEngine(SpeechMethods):
@@ -153,7 +150,7 @@ class LocalEngine(SpeechMethods):
     ) -> dict[str, Any]:
         """Write the next message of a chat: {"message": {"role": "assistant", "content": str}}.
 
-        Its images are paths or `data:` addresses.
+        Its images may be anything that `image` may be elsewhere, in place of the address.
         """
         return await self.run("chat", stream=stream, settings=settings, messages=messages, date=date)
 
@@ -195,14 +192,15 @@ class LocalEngine(SpeechMethods):
     ) -> dict[str, Any]:
         """Run any skill by its name, and return its answer as its own method would."""
         audio = asked.get("audio")
-        job = _job(skill, image, settings, asked if audio is None else {**asked, "audio": _SOUND_HERE})
+        job = local_job(skill, image, settings, asked)
+        sources = image_sources(asked.get("messages")) if image is None else [image]
         if audio is not None and isinstance(self._spec.preparation, MelGeometry):
             return await self._hear(job, audio, self._spec.preparation, stream=stream)
         output = spec_of(skill).output
         if stream and output in TEXT_OUTPUTS:
             job = msgspec.structs.replace(job, stream=True)
-            return {output: LocalText(self._follow(job, image), lambda finished: completed(job, finished, Timings()))}
-        answer: dict[str, Any] = msgspec.to_builtins((await self.result(job, image)).output)
+            return {output: LocalText(self._follow(job, sources), lambda finished: completed(job, finished, Timings()))}
+        answer: dict[str, Any] = msgspec.to_builtins((await self._result(job, sources)).output)
         if "embeddings" in answer:
             answer["embeddings"] = [_values(packed).tolist() for packed in answer["embeddings"]]
         if "colbert" in answer:
@@ -213,7 +211,10 @@ class LocalEngine(SpeechMethods):
 
     async def result(self, job: Job, image: "ImageSource | None" = None) -> Result:
         """Run a job whose image is passed separately; return the whole result, with metrics and the finish reason."""
-        async for output in self._follow(job, image):
+        return await self._result(job, [] if image is None else [image])
+
+    async def _result(self, job: Job, sources: Sequence[Any]) -> Result:
+        async for output in self._follow(job, sources):
             if isinstance(output, Finished):
                 return completed(job, output, Timings())
         raise AssertionError("a request ends in Finished, or raises")
@@ -247,8 +248,9 @@ class LocalEngine(SpeechMethods):
                     return output
         raise AssertionError("a request ends in Finished, or raises")
 
-    async def _follow(self, job: Job, image: "ImageSource | None") -> AsyncGenerator[Output, None]:
-        media = await asyncio.to_thread(self._media, job, image)
+    async def _follow(self, job: Job, sources: Sequence[Any]) -> AsyncGenerator[Output, None]:
+        """Run a job; its images are `sources`, or else those at its addresses."""
+        media = await asyncio.to_thread(self._media, job, sources or job.images)
         outputs = self._outputs.follow(self._thread, to_request(job, media, self._sampling))
         try:
             async for output in outputs:
@@ -258,11 +260,10 @@ class LocalEngine(SpeechMethods):
         finally:
             await outputs.aclose()
 
-    def _media(self, job: Job, image: "ImageSource | None") -> list[Media]:
+    def _media(self, job: Job, sources: Sequence[Any]) -> list[Media]:
         preparation = self._spec.preparation
         if isinstance(preparation, MelGeometry):
             return []  # a model of speech sees nothing, and refuses the task
-        sources: list[Any] = job.images if image is None else [image]
         pixels = PixelLimits(job.settings.min_pixels, job.settings.max_pixels)
         assert self._model is not None
         on_device = self._model.device.type != "cpu"
@@ -279,18 +280,6 @@ class LocalEngine(SpeechMethods):
         self._sampling = self._given_sampling or replace(Sampling(), **own)  # type: ignore[arg-type]
         self._thread = EngineThread(engine, self._outputs.deliver, self._outputs.end)
         self._thread.start()
-
-
-def _job(skill: str, image: object, settings: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Job:
-    given = {name: value for name, value in asked.items() if value is not None}
-    refuse_unknown_settings(settings or {})
-    if image is not None:
-        given["image"] = _HERE
-    try:
-        job = msgspec.convert({"id": names.new_id(), "skill": skill, "settings": settings or {}, **given}, Job)
-    except msgspec.ValidationError as error:
-        raise Rejected(FailureCode.INVALID_ARGUMENT, str(error)) from error
-    return check(job)
 
 
 def _values(packed: str) -> Values:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from stoop.bulk.row import Row
 from stoop.bulk.sources.source import image_at
+from stoop.foreign_parameters import refusal_of
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.skill import Skill
 
@@ -23,6 +24,8 @@ _SETTINGS: Final = {
     "frequency_penalty": "frequency_penalty",
     "response_format": "response_format",
     "regex": "regex",
+    "min_pixels": "min_pixels",
+    "max_pixels": "max_pixels",
 }
 _ROLES: Final = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -35,16 +38,17 @@ def is_line(line: Mapping[str, Any]) -> bool:
 def read_line(name: str, line: Mapping[str, Any], folder: Path) -> Row:
     """Make a row of `{"custom_id", "method", "url", "body": {"model", "messages"}}`.
 
-    `model` is ignored, because the workers choose theirs. Raises `Rejected` for requests that Stoop does not support:
-    another URL, tools, more than one choice.
+    `model` is ignored, because the workers choose theirs. Raises `Rejected` for another URL, and for parameters that
+    Stoop does not have, such as tools.
     """
     body = line["body"]
     if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
         raise _malformed("body.messages must be a list")
     if line.get("url", _URL) != _URL:
         raise _malformed(f"url must be {_URL}")
-    if body.get("tools") or body.get("n", 1) != 1:
-        raise Rejected(FailureCode.INVALID_ARGUMENT, "tools and n above 1 are not supported: leave them out")
+    refusal = refusal_of(body)
+    if refusal is not None:
+        raise Rejected(FailureCode.INVALID_ARGUMENT, refusal[1])
     fields: dict[str, Any] = {"messages": [_message(message, folder) for message in body["messages"]]}
     if line.get("custom_id") is not None:
         fields["custom_id"] = str(line["custom_id"])

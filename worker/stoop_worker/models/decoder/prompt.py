@@ -34,9 +34,12 @@ def chat_ids(
     assert isinstance(chat, Chat), "the engine refuses other tasks"
     _check_chat(chat, len(request.media))
     try:
-        return language.prompt.ids(messages_of(chat), today=chat.today)
+        ids = language.prompt.ids(messages_of(chat), today=chat.today)
     except TemplateError as error:
         raise RequestInvalid(str(error)) from error
+    if not ids:
+        raise RequestInvalid("the model's chat template makes an empty prompt of these messages")
+    return ids
 
 
 def text_messages(chat: Chat) -> Sequence[dict[str, Any]]:

@@ -9,7 +9,7 @@ block_fp8.py      reads block-wise float8 weights, and converts them or keeps th
 digest.py         identifies a model in cache keys
 tokenizer.py      converts text to ids and back
 chat_template.py  runs the model's own chat template
-sandbox.py        bounds what such a template can do
+sandbox/          bounds what such a template can do
 chat_prompt.py    converts messages to ids
 """
 

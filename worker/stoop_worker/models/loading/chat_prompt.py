@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from stoop_worker.models.loading.chat_template import ChatTemplate
+from stoop_worker.models.loading.chat_template import ChatTemplate, TemplateError
 from stoop_worker.models.loading.tokenizer import Tokenizer
 
 __all__ = ["ChatPrompt"]
 
-_PRIVATE = range(0xE000, 0xF8FF)
+_PRIVATE = range(0xE000, 0xF900)
 
 
 class ChatPrompt:
@@ -69,9 +69,12 @@ class ChatPrompt:
 
 
 def _mark(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return a character that no content has."""
+    """Return a character that no content has; raises `TemplateError` if there is none."""
     used = {character for message in messages for text in _texts(message["content"]) for character in set(text)}
-    return next(chr(code) for code in _PRIVATE if chr(code) not in used)
+    found = next((chr(code) for code in _PRIVATE if chr(code) not in used), None)
+    if found is None:
+        raise TemplateError("the chat has every character of Unicode's private use area: leave one of them out")
+    return found
 
 
 def _texts(content: str | Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,7 +1,7 @@
 """A model's own chat template: from messages to the text that the model was trained on.
 
 Formats: `chat_template.jinja`, else `chat_template.json`, else `chat_template` in tokenizer_config.json. A template is
-a program by a stranger: `sandbox.py` bounds it.
+a program by a stranger: `sandbox/` bounds it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.loading.config_file import read_document
-from stoop_worker.models.loading.sandbox import Sandbox, budget
+from stoop_worker.models.loading.sandbox.budget import budget
+from stoop_worker.models.loading.sandbox.environment import Sandbox
 
 __all__ = ["ChatTemplate", "TemplateError"]
 

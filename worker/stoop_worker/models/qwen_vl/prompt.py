@@ -31,7 +31,9 @@ def _content(content: tuple[str | Part, ...]) -> str | list[dict[str, Any]]:
 
 
 def lay_out(ids: Sequence[int], media: Iterable[Media], image_id: int, rule: PatchRule) -> list[Input]:
-    """Put an image in the place of each `image_id`; raises `RequestInvalid` if the numbers of both differ."""
+    """Put an image in the place of each `image_id`; raises `RequestInvalid` if the numbers of both differ, or if no
+    token follows the last image.
+    """
     left = iter(media)
     inputs: list[Input] = []
     for token in ids:
@@ -44,6 +46,8 @@ def lay_out(ids: Sequence[int], media: Iterable[Media], image_id: int, rule: Pat
         inputs.append(_input(image, rule))
     if next(left, None) is not None:
         raise RequestInvalid("the model's chat template leaves images out: put them into messages of the user")
+    if isinstance(inputs[-1], MediaInput):
+        raise RequestInvalid("the model's chat template ends with an image: put a text after the image")
     return inputs
 
 

@@ -6,15 +6,29 @@ from typing import Any
 __all__ = ["image_sources", "with_addresses"]
 
 
-def image_sources(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return the images of all messages, in their order."""
-    return [_source(part) for message in messages for part in _images(message.get("content"))]
+def image_sources(messages: Any) -> list[Any]:
+    """Return the images of all messages, in their order. A value that is not a message has none; the check of the job
+    names it.
+    """
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        return []
+    return [
+        _source(part)
+        for message in messages
+        if isinstance(message, Mapping)
+        for part in _images(message.get("content"))
+    ]
 
 
-def with_addresses(messages: Sequence[Mapping[str, Any]], addresses: Sequence[str]) -> list[dict[str, Any]]:
+def with_addresses(messages: Any, addresses: Sequence[str]) -> Any:
     """Return the messages with each image replaced by its address; anything else stays as it is."""
+    if not addresses:
+        return messages
     left = iter(addresses)
-    return [{**message, "content": _addressed(message.get("content"), left)} for message in messages]
+    return [
+        {**message, "content": _addressed(message["content"], left)} if _images_in(message) else message
+        for message in messages
+    ]
 
 
 def _addressed(content: Any, addresses: Iterator[str]) -> Any:
@@ -23,6 +37,10 @@ def _addressed(content: Any, addresses: Iterator[str]) -> Any:
     return [
         {"type": "image_url", "image_url": {"url": next(addresses)}} if _is_image(part) else part for part in content
     ]
+
+
+def _images_in(message: Any) -> bool:
+    return isinstance(message, Mapping) and bool(_images(message.get("content")))
 
 
 def _images(content: Any) -> list[Any]:
