@@ -12,7 +12,7 @@ __all__ = ["Constraint", "ends_text"]
 class Constraint:
     """Follows the tokens of one text.
 
-    A matcher takes tokens only when it is needed: states that other texts have been in tell as much as it would.
+    A matcher takes tokens only when it is needed: if another text has been in the same state, that state is enough.
     Matchers of one grammar with the same `group` wait for each other, so threads should not share them.
     """
 

@@ -40,11 +40,11 @@ class FreeStrings(NamedTuple):
 
 
 class _Unknown(Exception):
-    """The schema has a part of which it is not known how far it lets values be free."""
+    """It is not known whether a part of the schema leaves its values free."""
 
 
 def free_strings(schema: str) -> FreeStrings | None:
-    """Return the free strings of a valid schema, if a text goes on after a value as after any other in its place.
+    """Return the free strings of a valid schema, if what may follow a value does not depend on that value.
 
     Return None if a value may decide between alternatives, or if the schema has parts that are not known here.
     """
