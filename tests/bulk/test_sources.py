@@ -219,6 +219,7 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
         ({**chat([TEXT]), "url": "/v1/embeddings"}, "url must be"),
         ({"custom_id": "x", "body": {"model": "m", "input": "?"}}, r"body\.messages"),
         ({"custom_id": "x", "body": {"messages": [{"role": "tool", "content": "Hi"}]}}, "message roles must be"),
+        ({"body": {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}]}}, "call no tools"),
     ],
 )
 def test_an_openai_line_that_cannot_run_here_has_a_reason(tmp_path: Path, line: object, message: str) -> None:

@@ -115,7 +115,7 @@ async def test_an_option_that_a_chat_model_lacks_is_refused_by_its_name(chatting
 
 
 async def test_an_image_that_is_no_address_is_refused_in_words_about_the_image(chatting: GatewayProcess) -> None:
-    shown = {"type": "image_url", "image_url": {"url": "/home/me/cat.png"}}
+    shown = {"type": "image_url", "image_url": {"url": "/srv/photos/cat.png"}}
     async with asyncio.timeout(SECONDS), http_client(chatting) as http:
         [model] = (await http.get("/v1/models")).json()["data"]
         body = {"model": model["id"], "messages": [{"role": "user", "content": [shown]}]}

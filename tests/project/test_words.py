@@ -118,7 +118,7 @@ ONLY_IN = {
     "seat": ("worker/stoop_worker/engine/",),
     "slot": ("worker/stoop_worker/engine/", "worker/stoop_worker/kernels/"),  # a token's place in the KV cache
     "kv": _ENGINE,
-    "logit": (*_ENGINE, "producer/stoop/gateway/chat_request.py"),  # OpenAI's `logit_bias`
+    "logit": (*_ENGINE, "producer/stoop/foreign_parameters.py"),  # OpenAI's `logit_bias`
     "rollback": _ENGINE,
     "prefill": (*_ENGINE, "schemas/stoop_schemas/result.py"),
     "crop": (

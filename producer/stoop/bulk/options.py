@@ -64,9 +64,11 @@ class BulkOptions:
     top_k: Annotated[int | None, typer.Option(help="Sample from this many of the likeliest tokens.")] = None
     stop: Annotated[list[str] | None, typer.Option(help="End an answer before this text; repeat it for more.")] = None
     presence_penalty: Annotated[
-        float | None, typer.Option(help="Make tokens that the answer has already less likely.")
+        float | None, typer.Option(help="Make tokens less likely once the answer has them.")
     ] = None
-    frequency_penalty: Annotated[float | None, typer.Option(help="The same, for each time that it has them.")] = None
+    frequency_penalty: Annotated[float | None, typer.Option(help="Make tokens less likely each time they occur.")] = (
+        None
+    )
     response_format: Annotated[Any, form_option()] = None
     regex: Annotated[str | None, typer.Option(help="Answer with a text that this regular expression matches.")] = None
     min_pixels: Annotated[int | None, typer.Option(help="Enlarge smaller images to this many pixels (Qwen3-VL).")] = (

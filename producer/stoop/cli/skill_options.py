@@ -53,8 +53,8 @@ class SkillOptions(JobOptions):
 
     top_k: Annotated[int | None, sampling("Sample from this many of the likeliest tokens.")] = None
     stop: Annotated[list[str] | None, sampling("End the answer before this text; may be given again.")] = None
-    presence_penalty: Annotated[float | None, sampling("Make tokens that the answer has already less likely.")] = None
-    frequency_penalty: Annotated[float | None, sampling("The same, for each time that it has them.")] = None
+    presence_penalty: Annotated[float | None, sampling("Make tokens less likely once the answer has them.")] = None
+    frequency_penalty: Annotated[float | None, sampling("Make tokens less likely each time they occur.")] = None
     response_format: Annotated[Any, form_option("Sampling")] = None
     regex: Annotated[str | None, sampling("Answer with a text that this regular expression matches.")] = None
     min_pixels: Annotated[int | None, sampling("Enlarge smaller images to this many pixels (Qwen3-VL).")] = None

@@ -101,6 +101,15 @@ def test_scales_are_not_rounded_to_the_models_dtype(tmp_path: Path) -> None:
     assert torch.equal(out, dense["model.layers.0.self_attn.o_proj.weight"].bfloat16())
 
 
+def test_modules_that_the_config_leaves_out_stay_as_they_are(tmp_path: Path) -> None:
+    write_quantised(tmp_path)
+    path = tmp_path / "config.json"
+    left_out = ["lm_head", "model.embed_tokens", "model.layers.0.input_layernorm", "model.layers.1.mlp.gate"]
+    quantisation = {**QUANTISED, "modules_to_not_convert": left_out}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": quantisation}))
+    assert load(tmp_path)._model.weights.head.dtype is torch.float32
+
+
 def test_scales_may_be_exponents() -> None:
     q = torch.ones(3, 5).to(torch.float8_e4m3fn)
     scales = torch.tensor([[127, 128, 126], [125, 127, 127]], dtype=torch.uint8)
@@ -123,6 +132,8 @@ def test_a_weight_without_its_scale_is_refused(tmp_path: Path) -> None:
         ({"quant_method": "fp8"}, "weight_block_size must be two numbers"),
         ({**QUANTISED, "weight_block_size": [64, 64]}, "blocks of"),
         (None, "its config or weight is not quantised"),
+        ({**QUANTISED, "modules_to_not_convert": ["lm_head", "model.layers.1.mlp"]}, r"layers\.1\.mlp\.\w+_proj"),
+        ({**QUANTISED, "ignored_layers": ["model.layers.0.self_attn.q_proj"]}, r"layers\.0\.self_attn\.q_proj"),
     ],
 )
 def test_other_quantisation_is_refused(tmp_path: Path, config: object, message: str) -> None:

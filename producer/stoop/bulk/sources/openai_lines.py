@@ -63,6 +63,8 @@ def _message(message: Any, folder: Path) -> dict[str, Any]:
     role = message.get("role") if isinstance(message, dict) else None
     if role not in _ROLES:
         raise Rejected(FailureCode.INVALID_ARGUMENT, f"message roles must be {', '.join(_ROLES)}")
+    if message.get("tool_calls") or message.get("function_call"):
+        raise Rejected(FailureCode.INVALID_ARGUMENT, "the models call no tools, so they take no message that calls one")
     content = message.get("content")
     if not isinstance(content, str):
         content = [_part(part, folder) for part in (content if isinstance(content, list) else [content])]

@@ -45,7 +45,7 @@ class _Unknown(Exception):
 
 
 def free_strings(schema: str) -> FreeStrings | None:
-    """Return the free strings of a valid schema, if a text goes on after a value as after any other in its place.
+    """Return the free strings of a valid schema, if what may follow a value does not depend on that value.
 
     Return None if a value may decide between alternatives, or if the schema has keywords that this module does not
     know.

@@ -10,7 +10,7 @@ from stoop_worker.engine.grammars.grammars import Grammars
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.decoder.config import DecoderConfig, read_decoder_config
 from stoop_worker.models.decoder.weights import DecoderWeights, check_shapes, present_name
-from stoop_worker.models.loading.block_fp8 import dense_shapes, is_scale, read_block, read_quantised
+from stoop_worker.models.loading.block_fp8 import check_exceptions, dense_shapes, is_scale, read_block, read_quantised
 from stoop_worker.models.loading.chat_prompt import ChatPrompt
 from stoop_worker.models.loading.chat_template import ChatTemplate
 from stoop_worker.models.loading.checkpoint import read_checkpoint
@@ -65,13 +65,12 @@ def load_decoder(found: Source, options: LoadOptions) -> Decoder:
     config = read_decoder_config(document)
     language = read_language(found, document, config.vocab_size)
     block = read_block(document)
-    tensors = read_checkpoint(
-        found.weights,
-        present_name,
-        lambda shapes: check_shapes(dense_shapes(shapes, block), config),
-        options,
-        exact=is_scale,
-    )
+
+    def check(shapes: Mapping[str, tuple[int, ...]]) -> None:
+        check_exceptions(document, shapes)
+        check_shapes(dense_shapes(shapes, block), config)
+
+    tensors = read_checkpoint(found.weights, present_name, check, options, exact=is_scale)
     name, untrained = found.identity(document)
     digest = digest_of(document, tensors, found.weights, "norm.weight")
     tensors, quantised = read_quantised(tensors, block, options)

@@ -6,7 +6,7 @@ Qwen3-*-FP8 and Qwen3-VL-*-FP8 are of this form. Their weights are converted to 
 `LoadOptions.block_fp8` keeps those of the layers as they are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -16,7 +16,16 @@ from stoop_worker.errors import CheckpointError
 from stoop_worker.kernels.block_fp8 import BlockFp8
 from stoop_worker.models.loading.options import LoadOptions
 
-__all__ = ["Block", "dense_shapes", "dequantised", "is_scale", "keeps_float8", "read_block", "read_quantised"]
+__all__ = [
+    "Block",
+    "check_exceptions",
+    "dense_shapes",
+    "dequantised",
+    "is_scale",
+    "keeps_float8",
+    "read_block",
+    "read_quantised",
+]
 
 Block = tuple[int, int]
 """Rows and columns of a block."""
@@ -24,6 +33,7 @@ Block = tuple[int, int]
 _LAYERS: Final = "layers."
 _SCALE: Final = ".weight_scale_inv"
 _EXPONENT_BIAS: Final = 127
+_EXCEPTIONS: Final = ("modules_to_not_convert", "ignored_layers")  # two spellings of one list
 
 
 def read_block(document: Mapping[str, Any]) -> Block | None:
@@ -40,6 +50,19 @@ def read_block(document: Mapping[str, Any]) -> Block | None:
     if not (isinstance(size, list) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size)):
         raise CheckpointError("config: quantization_config.weight_block_size must be two numbers, such as [128, 128]")
     return size[0], size[1]
+
+
+def check_exceptions(document: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise `CheckpointError` if a tensor with one of these names is the scale of a module that is not quantised
+    according to config.json.
+    """
+    found = document.get("quantization_config") or {}
+    listed = [module for spelling in _EXCEPTIONS for module in found.get(spelling) or ()]
+    exceptions = {str(module).removeprefix("model.").removeprefix("language_model.") for module in listed}
+    for name in filter(is_scale, names):
+        parts = name.removesuffix(_SCALE).split(".")
+        if not exceptions.isdisjoint(".".join(parts[:length]) for length in range(1, len(parts) + 1)):
+            raise CheckpointError(f"config: quantization_config leaves out a module that has the scale {name}")
 
 
 def is_scale(name: str) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from stoop_worker.models.decoder.model import Decoder, read_language
 from stoop_worker.models.decoder.weights import DecoderWeights, check_shapes
-from stoop_worker.models.loading.block_fp8 import dense_shapes, is_scale, read_block, read_quantised
+from stoop_worker.models.loading.block_fp8 import check_exceptions, dense_shapes, is_scale, read_block, read_quantised
 from stoop_worker.models.loading.checkpoint import read_checkpoint
 from stoop_worker.models.loading.config_file import read_document
 from stoop_worker.models.loading.digest import digest_of
@@ -35,6 +35,7 @@ def load_qwen_vl(found: Source, options: LoadOptions) -> QwenVL:
     block = read_block(document)
 
     def check(shapes: Mapping[str, tuple[int, ...]]) -> None:
+        check_exceptions(document, shapes)
         check_shapes(split_shapes(dense_shapes(shapes, block), config), config.text)
 
     tensors = read_checkpoint(found.weights, present_name, check, options, exact=is_scale)
