@@ -29,8 +29,8 @@ def add_layer_norm(
 ) -> tuple[Tensor, Tensor]:
     """Add one or two tensors of x's shape to it in turn; return sum_TC and its layer norm.
 
-    The sum is rounded to the dtype after each addition, as in (x + a) + b. The first tensor may have fewer rows, which
-    are added to all parts of x in turn.
+    The sum is rounded to the dtype after each addition, as in (x + a) + b. The first tensor may have fewer rows than x;
+    its rows are then repeated, so x must have a multiple of them.
     """
     for other_TC in added:
         x_TC = x_TC + other_TC

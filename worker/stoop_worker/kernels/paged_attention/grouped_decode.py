@@ -51,7 +51,7 @@ def group_ranges(q_BHD: Tensor, pool: Tensor, positions: int) -> Ranges:
 def suits_heads_alone(q_BHD: Tensor, pool: Tensor) -> bool:
     """Return whether this is faster than `decode` for heads that share no keys, though 15 of 16 queries are zeros.
 
-    Tensor cores take fewer instructions. It takes so many heads that programs of one warp fill the device.
+    Tensor cores take fewer instructions. But programs of one warp fill the device only if there are enough heads.
     """
     batch, heads, head_dim = q_BHD.shape
     in_16_bits = pool.dtype is q_BHD.dtype and q_BHD.element_size() == 2

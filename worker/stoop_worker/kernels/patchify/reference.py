@@ -23,8 +23,8 @@ def patchify(
 ) -> Tensor:
     """Turn crops (N, side, side, 3) uint8 into patches_NPK of `dtype`, rounded as `normalised_levels` says.
 
-    Patches go row by row; within a patch, K runs over channel, then row, then column. If `columns` is given, zeros
-    follow up to so many values.
+    Patches go row by row; within a patch, K runs over channel, then row, then column. If `columns` is given, each patch
+    has this many values, the last of them zeros.
     """
     crops, height, width, channels = pixels_NHWC.shape
     rows, cols = height // patch_size, width // patch_size

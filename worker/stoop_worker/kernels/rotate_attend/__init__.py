@@ -32,7 +32,7 @@ def rotate_attend(
 ) -> None:
     """Fill `out_BM` from the first product's rows, and store their keys and values; see `reference.rotate_attend`.
 
-    `in_line` tells that it is part of a step whose kernels all start early, one after the other.
+    With `in_line` it is part of a step whose kernels all start early, one after the other.
     """
     if made_BN.shape[0] <= MOST_ROWS and places.heat is None and _one_launch(made_BN, pool, layout):
         from stoop_worker.kernels.rotate_attend import kernel

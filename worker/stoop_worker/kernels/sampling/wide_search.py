@@ -55,7 +55,7 @@ OF_ANY_VALUE = [
 class WideShape:
     """The split of a row: ids of a chunk, ids that a program of a round holds at once, and its warps.
 
-    A pass after the first has about so many `programs`: more take longer to end if no row needs the pass.
+    A pass after the first has about `programs` of them in all: more take longer to end if no row needs the pass.
     """
 
     chunk: int = 4096
