@@ -159,7 +159,7 @@ def test_a_row_without_a_sequence_has_a_finite_answer(decoder: Decoder) -> None:
 
 FAULTS = {
     "no wait for copies": ("wait_for(ring.full(), ring.turn);", ""),
-    "no wait for a slot": ("  wait_for(ring.empty(), ring.turn ^ 1);", ""),
+    "no wait for a slot": ("own.ring.empty(), own.ring.turn ^ 1", "own.ring.empty(), own.ring.turn"),
     "no wait for the row": ("|| !is_of(words[i], number)", ""),
     "no wait for the heads": ("is_of(words[i][0], number) && is_of(words[i][1], number)", "true"),
     "no wait for the ranges": ("is_of(words[i][j], number)", "true"),

@@ -22,7 +22,7 @@ _SECONDS = 10
 PARTS = "instructions", "ring", "program", "product", "attend"
 """The files before a kernel's own; only the first needs a GPU."""
 _UNDER_WAY = 3  # slots that are copied at once
-_LEAD = 2  # slots of each of four warps that are brought to the L2 cache before they are copied
+_AHEAD = 96 * 1024  # bytes; parallel layers are faster without
 
 
 class _Step(ctypes.Structure):
@@ -107,7 +107,7 @@ def source(sizes: Sizes) -> str:
         "CHUNK": sizes.chunk,
         "STAGES": sizes.slots,
         "UNDER_WAY": _UNDER_WAY,
-        "LEAD": _LEAD,
+        "AHEAD": 0 if sizes.parallel else _AHEAD,
         "SECONDS": _SECONDS,
     }
     folder = files("stoop_worker.kernels.layer_stack")

@@ -11,7 +11,8 @@ constexpr int kPiece = 64, kSide = 128;                // bytes of a row that a 
 constexpr int kSpan = FLOAT8 ? kSide : kPiece;         // bytes; a product is of two spans of each row
 constexpr int kMostChunk = 2 * CHUNK, kWhole = 512;    // bytes of a row in a slot
 constexpr int kTile = 16;                              // positions that are attended to at once
-constexpr int kLead = LEAD;                          // slots of a copier that are brought to the L2 cache before its next one
+constexpr int kAhead = AHEAD, kAheadPiece = 4096;    // bytes beyond the ring
+constexpr u32 kAheadPause = 240;                     // cycles from piece to piece: a program's share of memory's rate
 constexpr int kPositions = 32;                       // of keys and values in a slot
 constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + kHeadGap;
 constexpr int kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
@@ -106,6 +107,40 @@ struct Ring {
   }
 };
 
+// bytes of a weight
+struct Part {
+  const char* first;
+  int bytes;
+};
+
+// What a copier brings to the nearer cache while there is no room in the ring: what comes after the tile at hand.
+struct Ahead {
+  const char *at = nullptr, *end = nullptr, *next = nullptr, *next_end = nullptr;
+  bool beyond = false;  // `at` is in the next weight
+  u32 last = 0;
+
+  // begin with a program's rows of a weight, and name those of the next one
+  __device__ __forceinline__ void enter(Part part, Part then) {
+    if (!beyond) at = part.first;
+    beyond = false;
+    end = part.first + part.bytes, next = then.first, next_end = then.first + then.bytes;
+  }
+
+  __device__ __forceinline__ void step(const char* tile_end) {
+    const u32 now = clock_of_cycles();
+    if (now - last < kAheadPause) return;
+    last = now;
+    if (!beyond && at < tile_end) at = tile_end;
+    if (!beyond && at >= end) at = next, beyond = true;
+    const char* from = beyond ? next : tile_end;
+    const char* until = beyond ? next_end : end;
+    if (at - from >= kAhead || at >= until) return;
+    const int bytes = static_cast<int>(min(static_cast<long long>(kAheadPiece), static_cast<long long>(until - at)));
+    bring_nearer(at, bytes);
+    at += bytes;
+  }
+};
+
 // A program's rows of a weight, in tiles of `lines` rows, of which the later ones may have one less. A tile is in `chunks`
 // slots, one after the other.
 struct Rows {
@@ -174,14 +209,13 @@ struct Turns {
 // The warps that copy. Each prepares its next slot while the others' are copied, so that a copy begins as soon as an
 // earlier one has ended. A slot is copied once those before the last kUnderWay are full: if each waits for as many, all are.
 
-// Wait until the slots that come before by kUnderWay are full, and the slot itself is empty.
-static __device__ __forceinline__ void await_slot(const Ring& ring) {
+// Wait until the slots that come before by kUnderWay are full.
+static __device__ __forceinline__ void await_copies(const Ring& ring) {
 #pragma unroll
   for (int i = 2 * kUnderWay - 1; i >= kUnderWay; i--) {
     const Full full = ring.before(i);
     wait_for(full.barrier, full.turn);
   }
-  wait_for(ring.empty(), ring.turn ^ 1);
 }
 
 // a program's part of a weight; from a row to the next one are `stride` bytes
@@ -194,84 +228,55 @@ struct Weight {
   __device__ __forceinline__ int chunk_bytes(const Turns& turns) const {
     return min(rows.chunk, width * kValueBytes - turns.at * rows.chunk);
   }
-  __device__ __forceinline__ const char* line(const Turns& turns, int line) const {
-    const int row = rows.first + rows.row_at(turns.tile) + line;
-    return first + static_cast<long long>(row) * stride + turns.at * rows.chunk;
-  }
+  __device__ __forceinline__ const char* row(int row) const { return first + static_cast<long long>(row) * stride; }
+  __device__ __forceinline__ Part part() const { return {row(rows.first), rows.count * stride}; }
 };
 
-// A copier's slots of all weights, which it brings to the L2 cache some slots before it copies them.
-template <typename PRODUCTS>
-struct Leading {
-  const PRODUCTS& products;
-  const u64* layers;
-  int left, copier, heads;  // layers, and slots of heads in each
-  Ring ring{};
-  int product = 0;
-  Weight weight;
-  Turns turns;
-
-  __device__ __forceinline__ Leading(const PRODUCTS& products, const u64* layers, int count, int copier, int heads)
-      : products(products), layers(layers), left(count), copier(copier), heads(heads), weight(products.of(layers, 0)),
-        turns(ring, weight.rows, copier) {}
-
-  __device__ __forceinline__ void step(int lane) {
-    while (turns.left <= 0 && left > 0) {
-      if (++product == PRODUCTS::kCount) product = 0, layers += FIELDS, left--;
-      if (left == 0) break;
-      if (product == PRODUCTS::kAfterHeads) ring.order = (ring.order + heads) % kCopiers;
-      weight = products.of(layers, product);
-      turns = Turns(ring, weight.rows, copier);
-    }
-    if (left == 0) return;
-    if (lane < weight.rows.lines_at(turns.tile)) bring_nearer(weight.line(turns, lane), weight.chunk_bytes(turns));
-    turns.next(weight.rows);
-  }
-};
-
-template <typename LEADING>
-static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight, LEADING& leading, int copier, int lane) {
+static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight, Ahead& ahead, int copier, int lane) {
   const Rows& rows = weight.rows;
   for (Turns own(all, rows, copier); own.left > 0; own.next(rows)) {
-    const int count = rows.lines_at(own.tile), first = rows.first + rows.row_at(own.tile);
+    const int count = rows.lines_at(own.tile), first = rows.first + rows.row_at(own.tile), at = own.at * rows.chunk;
     const int bytes = weight.chunk_bytes(own), scale_bytes = FLOAT8 ? 4 * bytes / kSide : 0;
-    const char* source = weight.line(own, lane);
+    const char* source = weight.row(first + lane) + at;
     const u32 full = own.ring.full(), place = own.ring.place();
-    await_slot(own.ring);
+    await_copies(own.ring);
+    if (kAhead && copier == 0 && lane == 0) {
+      const char* tile_end = weight.row(first + count);
+      SpinLimit limit;
+      for (; !phase_has_ended(own.ring.empty(), own.ring.turn ^ 1); limit.count()) ahead.step(tile_end);
+    } else {
+      wait_for(own.ring.empty(), own.ring.turn ^ 1);
+    }
     if (lane == 0) expect(full, count * bytes + 2 * scale_bytes);
     __syncwarp();
     if (lane < count) copy(place + lane * (rows.chunk + kGap), source, bytes, full);
     if (FLOAT8 && lane >= 30) {
       const int which = lane - 30, block = (which ? first + count - 1 : first) / kSide;
       copy(place + kSlot - kScaleBytes + which * (kScaleBytes / 2),
-           reinterpret_cast<const char*>(weight.scales + block * (weight.width / kSide) + own.at * rows.chunk / kSide),
-           scale_bytes, full);
+           reinterpret_cast<const char*>(weight.scales + block * (weight.width / kSide) + at / kSide), scale_bytes, full);
     }
-    if (kLead) leading.step(lane);
   }
-}
-
-static __device__ __forceinline__ int slots_of_heads(const Range& range) {
-  return (range.last - range.first + kPositions - 1) / kPositions;
 }
 
 static __device__ __forceinline__ void copy_heads(Ring& all, const Step& step, int layer, const Range& range, int copier,
                                                    int lane) {
   constexpr int kQuads = kHeadBytes / 16;
   const char* keys = step.pool + layer * step.layer_bytes + range.head * kHeadBytes;
-  const int slots = slots_of_heads(range);
+  const int slots = (range.last - range.first + kPositions - 1) / kPositions;
   for (int i = 0; i < slots; i++, all.next(), all.order = (all.order + 1) % kCopiers) {
     if (all.order != copier) continue;
     const int start = range.first + i * kPositions, count = min(kPositions, range.last - start);
-    await_slot(all);
+    await_copies(all);
+    wait_for(all.empty(), all.turn ^ 1);
     // heads are too small for the copy engine
 #pragma unroll 4
-    for (int quad = lane; quad < 2 * count * kQuads; quad += 32) {
-      const int row = quad / kQuads, line = row % count, position = start + line, at = quad % kQuads * 16;
+    for (int quad = lane; quad < count * kQuads; quad += 32) {
+      const int line = quad / kQuads, position = start + line, at = quad % kQuads * 16;
       const long long page = __ldg(step.table + position / PAGE);
       const char* source = keys + (page * PAGE + position % PAGE) * (KEY_HEADS * kHeadBytes) + at;
-      const bool key = row < count;
-      copy_quad(all.place() + ((key ? 0 : kPositions) + line) * kHeadRow + at, source + (key ? 0 : step.values_offset));
+      const u32 key = all.place() + line * kHeadRow + at;
+      copy_quad(key, source);
+      copy_quad(key + kPositions * kHeadRow, source + step.values_offset);
     }
     arrive_behind_quads(all.full());
     __syncwarp();
@@ -284,13 +289,18 @@ template <typename PRODUCTS>
 static __device__ __forceinline__ void copy_layers(Ring& ring, const Step& step, const u64* layers, const PRODUCTS& products,
                                                     const Range& range) {
   const int copier = threadIdx.x / 32 - kWarps, lane = threadIdx.x % 32;
-  Leading<PRODUCTS> leading(products, layers, step.count, copier, slots_of_heads(range));
-  for (int i = 0; i < kLead; i++) leading.step(lane);
-  for (int layer = 0; layer < step.count; layer++) {
+  Ahead ahead;
+  for (int layer = 0; layer < step.count; layer++, layers += FIELDS) {
 #pragma unroll 1
     for (int product = 0; product < PRODUCTS::kCount; product++) {
       if (product == PRODUCTS::kAfterHeads) copy_heads(ring, step, layer, range, copier, lane);
-      copy_rows(ring, products.of(layers + layer * FIELDS, product), leading, copier, lane);
+      const Weight weight = products.of(layers, product);
+      if (kAhead) {
+        const bool ends = product + 1 == PRODUCTS::kCount, last = ends && layer + 1 == step.count;
+        const Part none{nullptr, 0};
+        ahead.enter(weight.part(), last ? none : products.of(ends ? layers + FIELDS : layers, ends ? 0 : product + 1).part());
+      }
+      copy_rows(ring, weight, ahead, copier, lane);
     }
   }
 }
