@@ -13,9 +13,9 @@ from typing import Protocol, TypeVar
 from benchmarks.engine.engine_run import Record
 from benchmarks.figures import Quantiles
 
-__all__ = ["DecodeRate", "Together", "decode_lines", "decode_rate", "steady"]
+__all__ = ["DecodeRate", "Together", "decode_lines", "decode_rate", "rounds_of", "steady"]
 
-_ROUNDS = 3
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 15  # a round of few requests is short, and a busy host delays some of its steps
 
 _Ask = TypeVar("_Ask")
 _Asked = TypeVar("_Asked", contravariant=True)
@@ -40,10 +40,15 @@ class DecodeRate:
 
 
 def decode_rate(running: Together[_Ask], asks: Iterator[_Ask], batch: int) -> DecodeRate:
-    """Return the median of a few rounds, each with new requests."""
-    rounds = [steady(running.together(list(islice(asks, batch)))) for _ in range(_ROUNDS)]
+    """Return the median of some rounds, each with new requests."""
+    rounds = [steady(running.together(list(islice(asks, batch)))) for _ in range(rounds_of(batch))]
     middle = median(found.tokens_per_second for found in rounds)
     return min(rounds, key=lambda found: abs(found.tokens_per_second - middle))
+
+
+def rounds_of(batch: int) -> int:
+    """Return how many rounds of a batch are measured."""
+    return max(_LEAST_ROUNDS, _MOST_ROUNDS // batch)
 
 
 def steady(records: Sequence[Record]) -> DecodeRate:

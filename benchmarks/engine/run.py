@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from benchmarks.energy import EnergyMeter
 from benchmarks.engine.bench import Bench, add_flags, photos_of
-from benchmarks.engine.decode_rate import DecodeRate, decode_lines, decode_rate
+from benchmarks.engine.decode_rate import DecodeRate, decode_lines, decode_rate, rounds_of
 from benchmarks.engine.engine_run import EngineRun, Record
 from benchmarks.engine.workloads import WORKLOADS, Ask, Workload
 from benchmarks.figures import Figures, lines, machine, summarise, write_json
@@ -100,8 +100,9 @@ def _kind(workload: Workload, arguments: argparse.Namespace) -> str:
 
 def _needed(workload: Workload, loads: list[int], arguments: argparse.Namespace) -> int:
     """Return the number of questions to prepare; a ramp may ask more, and then repeats photos."""
+    decodes = workload.name == _DECODE
     closed = sum(max(arguments.requests, 2 * load) + 2 * load + 1 for load in loads)
-    return 2 * min(max(loads), _WARM_UP) + (3 * sum(loads) if workload.name == _DECODE else closed)
+    return 2 * min(max(loads), _WARM_UP) + (sum(load * rounds_of(load) for load in loads) if decodes else closed)
 
 
 def _measure(

@@ -71,6 +71,15 @@ def test_workloads_of_one_run_share_no_photo(words: Words, tmp_path: Path, monke
         run.main(loads)
 
 
+def test_pairs_of_questions_are_about_photos_that_no_earlier_workload_had(
+    words: Words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUT", str(tmp_path))
+    loads = words("direct", "mixed", "--concurrency", "1", "--requests", "8")
+    _, mixed = run.main(loads[: loads.index("--out")])
+    assert [figures["cached_requests"] for figures in mixed["figures"]] == [4]
+
+
 def test_fields_of_the_engine_that_it_has_not_are_reported(words: Words) -> None:
     with pytest.raises(SystemExit, match="max_batch"):
         run.main([*words("direct"), "--engine", "batch=3"])
