@@ -14,8 +14,8 @@ CASES = [(1, 51_200, 2048), (64, 51_200, 2048), (1, 151_936, 2560), (64, 151_936
 
 def measure(count: int, vocabulary: int, width: int) -> Row:
     table = torch.randn(vocabulary, width, device="cuda", dtype=torch.bfloat16)
-    last, seats = torch.randint(vocabulary, (count,), device="cuda"), torch.arange(count, device="cuda")
-    given = torch.full_like(seats, -1), seats, last, table
+    last, index = torch.randint(vocabulary, (count,), device="cuda"), torch.arange(count, device="cuda")
+    given = torch.full_like(index, -1), index, last, table
     check(embed(*given), reference.embed(*given), 0.0)
     calls = partial(embed, *given), partial(reference.embed, *given)
     ours_us, theirs_us = (microseconds_captured([call] * 24) for call in calls)

@@ -1,6 +1,6 @@
 """The embeddings of the tokens that a decode step reads, some of which only the device knows.
 
-embed(ids_B, seats_B, last_S, table_VC) -> x_BC
+embed(ids_B, index_B, last_N, table_VC) -> x_BC
 """
 
 from torch import Tensor
@@ -11,10 +11,10 @@ from stoop_worker.kernels.embedding import reference
 __all__ = ["embed"]
 
 
-def embed(ids_B: Tensor, seats_B: Tensor, last_S: Tensor, table_VC: Tensor) -> Tensor:
+def embed(ids_B: Tensor, index_B: Tensor, last_N: Tensor, table_VC: Tensor) -> Tensor:
     """Return the rows of the table; see `reference.embed`."""
     if uses_kernel(table_VC):
         from stoop_worker.kernels.embedding.kernel import embed as launch
 
-        return launch(ids_B, seats_B, last_S, table_VC)
-    return reference.embed(ids_B, seats_B, last_S, table_VC)
+        return launch(ids_B, index_B, last_N, table_VC)
+    return reference.embed(ids_B, index_B, last_N, table_VC)

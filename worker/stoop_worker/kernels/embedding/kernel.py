@@ -14,15 +14,15 @@ __all__ = ["embed"]
 _BLOCK = 2048
 
 
-def embed(ids_B: Tensor, seats_B: Tensor, last_S: Tensor, table_VC: Tensor) -> Tensor:
+def embed(ids_B: Tensor, index_B: Tensor, last_N: Tensor, table_VC: Tensor) -> Tensor:
     """Compute `reference.embed`; the rows of the table are contiguous."""
     rows, width = len(ids_B), table_VC.shape[1]
     x_BC = torch.empty((rows, width), dtype=table_VC.dtype, device=table_VC.device)
     kernel: Any = _embed
     kernel[(rows, triton.cdiv(width, _BLOCK))](
         ids_B,
-        seats_B,
-        last_S,
+        index_B,
+        last_N,
         table_VC,
         x_BC,
         table_VC.stride(0),
@@ -34,12 +34,12 @@ def embed(ids_B: Tensor, seats_B: Tensor, last_S: Tensor, table_VC: Tensor) -> T
 
 
 @triton.jit
-def _embed(ids_ptr, seats_ptr, last_ptr, table_ptr, out_ptr, row_stride, C: tl.constexpr, BLOCK: tl.constexpr):
+def _embed(ids_ptr, index_ptr, last_ptr, table_ptr, out_ptr, row_stride, C: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = channel < C
     given = tl.load(ids_ptr + row)
-    last = tl.load(last_ptr + tl.load(seats_ptr + row))
+    last = tl.load(last_ptr + tl.load(index_ptr + row))
     token = tl.where(given < 0, last, given)
     values = tl.load(table_ptr + token * row_stride + channel, mask=inside)
     tl.store(out_ptr + row * C + channel, values, mask=inside)
