@@ -43,14 +43,19 @@ PARTS: Final[Mapping[str, Part]] = {
     "tests": Part(
         "-m pytest -q -m gpu -o addopts=--strict-markers -W ignore::pytest.PytestConfigWarning tests/gpu", 400
     ),
-    "moondream2": Part(f"{_ENGINE} direct cot decode same-image mixed --on-device --concurrency 1,64", 240),
+    "moondream2": Part(f"{_ENGINE} direct cot decode --on-device --concurrency 1,64", 120),
+    "moondream2-skills": Part(f"{_ENGINE} caption detect mixed same-image --on-device --concurrency 64", 90),
+    "moondream2-loads": Part(f"{_ENGINE} direct --on-device --concurrency 1,4,16,64,256", 120),
+    "moondream2-arrivals": Part(f"{_ENGINE} direct --on-device --open-loop --rate 30 --rate-seconds 8", 120),
+    "moondream2-fp8-cache": Part(f"{_ENGINE} decode --on-device --concurrency 64 --engine fp8_cache=True", 60),
     "moondream2-crops": Part(
-        f"{_ENGINE} direct --on-device --concurrency 64 --engine stall_crops=126 crop_budget=126", 90
+        f"{_ENGINE} direct cot --on-device --concurrency 64 --engine stall_crops=126 crop_budget=126", 90
     ),
     "moondream2-jpegs": Part(f"{_ENGINE} direct --jpegs-on-gpu --concurrency 1,64", 100),
     "moondream2-fp8": Part(f"{_ENGINE} direct cot --on-device --concurrency 1,64 {_FP8}", 120),
-    "moondream2-queue": Part("-m benchmarks.queue.through_queue direct --on-device", 120),
+    "moondream2-queue": Part("-m benchmarks.queue.through_queue direct --jpegs-on-gpu", 150),
     "moondream2-profile": Part("-m benchmarks.engine.profile direct --concurrency 64 --on-device", 90),
+    "moondream2-memory": Part("-m benchmarks.engine.memory --requests 3000", 120),
     "moondream2-adapters": Part(f"{_ENGINE} decode --concurrency 1,16,64 --adapters 8", 90),
     "moondream3": Part(f"{_ENGINE} direct cot decode --model full3 --on-device --concurrency 1,64", 200),
     "moondream3-fp8": Part(f"{_ENGINE} direct cot --model full3-fp8 --on-device --concurrency 1,64 {_FP8}", 150),
@@ -66,6 +71,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "qwen3-fp8": Part(f"{_FAMILY} qwen3-4b-fp8", 150),
     "llama-step": Part("-m benchmarks.families.step_times llama-1b --concurrency 64", 120),
     "qwen3-fp8-step": Part("-m benchmarks.families.step_times qwen3-4b-fp8 --concurrency 64", 150),
+    "one-launch": Part("-m benchmarks.kernels decode_text moondream2_layer embedding", 120),
     "qwen3-vl": Part(f"{_FAMILY} qwen3-vl-4b", 150),
     "whisper": Part(f"{_FAMILY} whisper-large-v3", 150),
     "whisper-turbo": Part(f"{_FAMILY} whisper-large-v3-turbo", 120),

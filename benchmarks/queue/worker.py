@@ -16,6 +16,8 @@ from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 __all__ = ["model_folder", "pairs", "queue_worker"]
 
 _START_SECONDS = 300.0  # load some gigabytes, compile, capture
+# `stoop worker`, also where the packages are on the path and Stoop is not installed
+_PROGRAM = "import typer; from stoop_worker.command import command; typer.run(command)"
 
 
 def model_folder(arguments: argparse.Namespace, folder: Path) -> str:
@@ -45,7 +47,7 @@ def queue_worker(
     worker = ChildServer(
         name="the worker",
         command=[
-            *(sys.executable, "-m", "stoop", "worker"),
+            *(sys.executable, "-c", _PROGRAM),
             *(word for name, value in options.items() for word in _flag(name, value)),
         ],
         log=folder / "worker.log",
