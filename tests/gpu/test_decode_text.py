@@ -6,7 +6,7 @@ same of the pool whichever of the inputs ran before.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -21,6 +21,7 @@ from stoop_worker.kernels.rotate_write import Places, rotation_table
 from stoop_worker.models.decoder import decode_text, text
 from stoop_worker.models.decoder.weights import DecoderWeights
 from tests.support import random_blocks
+from tests.support.launches import differing_replays, launches_of
 from tests.support.random_blocks import DecoderSizes, random_block
 
 PAGE, LAYERS = 16, 3
@@ -180,41 +181,19 @@ def test_the_step_of_one_row_runs_in_its_kernels(model: tuple[DecoderSizes, Deco
     assert decode_text.runs_well(torch.device("cuda"), torch.bfloat16, sizes.head_dim)
 
 
-@pytest.mark.parametrize("chain", [(1, True)], indirect=True)
-def test_the_layers_of_one_row_are_one_launch(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def stacked(chain: Chain) -> Chain:
     if not is_hopper(torch.device("cuda")):
         pytest.skip("the kernel is for Hopper")
-    launches = []
-    launch = CudaKernel.launch
-
-    def noted(kernel: CudaKernel, *given: Any, early: bool = False) -> None:
-        launches.append(kernel)
-        launch(kernel, *given, early=early)
-
-    monkeypatch.setattr(CudaKernel, "launch", noted)
-    chain.feed(0)
-    chain.step()
-    assert len(launches) == 1
-
-
-STEPS = 3000
+    return chain
 
 
 @pytest.mark.parametrize("chain", [(1, True)], indirect=True)
-def test_one_launch_is_the_same_to_the_bit_in_thousands_of_steps(chain: Chain) -> None:
-    if not is_hopper(torch.device("cuda")):
-        pytest.skip("the kernel is for Hopper")
-    expected = []
-    for number in range(INPUTS):
-        chain.feed(number)
-        expected.append(chain.step().clone())
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        found = chain.step()
-    differing = torch.zeros((), dtype=torch.int64, device="cuda")
-    for step in range(STEPS):
-        chain.feed(step % INPUTS)
-        graph.replay()
-        differing += (found != expected[step % INPUTS]).any()
-    assert differing == 0
+def test_the_layers_of_one_row_are_one_launch(stacked: Chain) -> None:
+    stacked.feed(0)
+    assert len(launches_of(stacked.step)) == 1
+
+
+@pytest.mark.parametrize("chain", [(1, True)], indirect=True)
+def test_one_launch_is_the_same_to_the_bit_in_thousands_of_steps(stacked: Chain) -> None:
+    assert differing_replays(stacked.step, stacked.feed, range(INPUTS), 3000) == 0

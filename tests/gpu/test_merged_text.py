@@ -6,7 +6,7 @@ input to input: so what it reads of the pool is the same, whichever of the input
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import early, low_rank
 from stoop_worker.kernels.backend import launches_early
-from stoop_worker.kernels.hopper import CudaKernel, is_hopper
+from stoop_worker.kernels.hopper import is_hopper
 from stoop_worker.kernels.layer_stack import LayerStack
 from stoop_worker.kernels.moe import ExpertAdapter, ExpertLinear, corrections
 from stoop_worker.kernels.moe import kernel as moe_kernel
@@ -29,6 +29,7 @@ from stoop_worker.models.moondream.decode_lora import NO_ADAPTERS, RowAdapters
 from stoop_worker.models.moondream.decode_text import MergedBlock
 from stoop_worker.models.moondream.lora import Adapter, BlockAdapters
 from stoop_worker.models.moondream.weights import MoE, Tau
+from tests.support.launches import differing_replays, launches_of
 
 WIDTH, INNER, HEADS, HEAD_DIM, PAGE, LAYERS = 2048, 8192, 32, 64, 16, 3
 EXPERTS, CHOSEN, EXPERT_INNER = 64, 8, 1024
@@ -270,39 +271,13 @@ def stacked(blocks: tuple[MergedBlock, ...]) -> Chain:
     return replace(chain_of(1, blocks, 0), stack=merged_text.stack_of(blocks))
 
 
-def test_all_layers_of_one_row_are_one_launch(stacked: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
-    launches = []
-    launch = CudaKernel.launch
-
-    def noted(kernel: CudaKernel, *given: Any, early: bool = False) -> None:
-        launches.append(kernel)
-        launch(kernel, *given, early=early)
-
-    monkeypatch.setattr(CudaKernel, "launch", noted)
+def test_all_layers_of_one_row_are_one_launch(stacked: Chain) -> None:
     for number in range(INPUTS):
         stacked.feed(number)
-        expected = replace(stacked, stack=None).step().clone()
-        launches.clear()
-        found = stacked.step()
-        assert len(launches) == 1
+        expected, found = replace(stacked, stack=None).step().clone(), stacked.step()
         assert (found - expected).double().norm() < 0.01 * expected.double().norm()
-
-
-STEPS = 3000
+    assert len(launches_of(stacked.step)) == 1
 
 
 def test_one_launch_is_the_same_to_the_bit_in_thousands_of_steps(stacked: Chain) -> None:
-    expected = []
-    for number in range(INPUTS):
-        stacked.feed(number)
-        expected.append(stacked.step().clone())
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        found = stacked.step()
-    differing = torch.zeros((), dtype=torch.int64, device="cuda")
-    for step in range(STEPS):
-        stacked.feed(step % INPUTS)
-        graph.replay()
-        differing += (found != expected[step % INPUTS]).any()
-    assert differing == 0
+    assert differing_replays(stacked.step, stacked.feed, range(INPUTS), 3000) == 0

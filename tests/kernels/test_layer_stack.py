@@ -16,11 +16,11 @@ from stoop_worker.kernels.hopper import Unusable
 from stoop_worker.kernels.layer_stack import hopper
 from stoop_worker.kernels.layer_stack.pre_norm import PreNormLayers
 from stoop_worker.kernels.layer_stack.sizes import Sizes
-from stoop_worker.kernels.paged_attention import PagedLayout
-from stoop_worker.kernels.rotate_write import Places, rotation_table
+from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.decoder import decode_text
 from stoop_worker.models.decoder.weights import Block, DecoderWeights
 from tests.support.emulated_stack import EmulatedKernel, emulate, has_gcc
+from tests.support.paged_row import PagedRow
 from tests.support.random_blocks import DecoderSizes, randn, random_block
 
 pytestmark = pytest.mark.skipif(not has_gcc(), reason="g++ compiles the kernel for the CPU")
@@ -48,27 +48,17 @@ class Decoder:
     shape: DecoderSizes
     blocks: tuple[Block, ...]
     pool: Tensor
-    table_BP: Tensor
-    table_SF2: Tensor
+    row: PagedRow
     stack: hopper.LayerStack
 
     def step(self, x_1C: Tensor, context: int, *, stores: bool = True) -> tuple[Tensor, Tensor]:
         """Run both; return the kernel's row, and the expected row with the new keys and values of the layers."""
-        places = self.places(context, stores=stores)
+        places = self.row.places(context, stores=stores)
         return self.run(x_1C, context, places), self.expected(x_1C, context, places)
 
-    def places(self, context: int, *, stores: bool = True) -> Places:
-        position = max(context - 1, 0)
-        slot = int(self.table_BP[0, position // PAGE]) * PAGE + position % PAGE if stores else -1
-        return Places(torch.tensor([position]), self.table_SF2, torch.tensor([slot]))
-
-    def layout(self, context: int) -> PagedLayout:
-        count = torch.tensor([context], dtype=torch.int32)
-        return PagedLayout(count, count, self.table_BP, count, (), (), (), PAGE)
-
     def run(self, x_1C: Tensor, context: int, places: Places) -> Tensor:
-        assert self.stack.takes(x_1C, places, self.pool, self.layout(context))
-        return self.stack.run(x_1C, places, self.pool, self.layout(context))
+        assert self.stack.takes(x_1C, places, self.pool, self.row.layout(context))
+        return self.stack.run(x_1C, places, self.pool, self.row.layout(context))
 
     def expected(self, x_1C: Tensor, context: int, places: Places) -> Tensor:
         x = x_1C.float()
@@ -84,14 +74,13 @@ class Decoder:
         q, k, v = torch.split(made, [heads, key_heads, key_heads])
         if block.head_norms is not None:
             q, k = normed(q, block.head_norms.q_D), normed(k, block.head_norms.k_D)
-        cos, sin = self.table_SF2[places.positions[0]].unbind(-1)
+        cos, sin = self.row.table_SF2[places.positions[0]].unbind(-1)
 
         def rotated(rows: Tensor) -> Tensor:
             a, b = rows.chunk(2, 1)
             return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(1)
 
-        slots = (self.table_BP[0].long()[:, None] * PAGE + torch.arange(PAGE)).flatten()[:context]
-        keys, values = (kind.flatten(0, 1)[slots].float() for kind in pool)
+        keys, values = self.row.cached(pool, context)
         if places.slots_T[0] >= 0:
             keys[-1], values[-1] = rotated(k), v
         scores = torch.einsum("kgd,pkd->kgp", rotated(q).view(key_heads, -1, width), keys) * width**-0.5
@@ -99,8 +88,8 @@ class Decoder:
 
     def chosen(self, x_1C: Tensor, context: int, stack: hopper.LayerStack | None) -> Tensor:
         """Run the decoder's step, which chooses the kernels."""
-        places = self.places(context)
-        kv = KVView(places.positions, places.slots_T, self.layout(context), self.pool, lambda: None)
+        places = self.row.places(context)
+        kv = KVView(places.positions, places.slots_T, self.row.layout(context), self.pool, lambda: None)
         none = torch.empty(0)
         return decode_text.step(x_1C, kv, places, DecoderWeights(none, self.blocks, none, none, EPSILON), stack)
 
@@ -126,8 +115,8 @@ def decoder(
     blocks = tuple(random_block(shape, epsilon=EPSILON) for _ in range(LAYERS))
     pages = 320 // PAGE
     pool = randn(LAYERS, 2, pages, PAGE, shape.key_heads, shape.head_dim)
-    table_BP, table_SF2 = torch.randperm(pages).int()[None], rotation_table(320, shape.head_dim, 5e5, pool.device)
-    yield Decoder(shape, blocks, pool, table_BP, table_SF2, hopper.LayerStack(PreNormLayers(blocks, EPSILON)))
+    row = PagedRow.of(pages, PAGE, shape.head_dim, 5e5)
+    yield Decoder(shape, blocks, pool, row, hopper.LayerStack(PreNormLayers(blocks, EPSILON)))
     hopper._shared.cache_clear()
 
 
@@ -138,22 +127,22 @@ def test_steps_are_as_in_plain_torch(decoder: Decoder) -> None:
         found, expected = decoder.step(x_1C, context)
         assert error(found, expected) < ROUNDING
         # only the new position has changed, and the same step again makes the same row
-        slot = int(decoder.places(context).slots_T)
+        slot = int(decoder.row.places(context).slots_T)
         changed = (decoder.pool != before).flatten(2, 3).any(-1).any(-1).any(0).any(0)
         assert changed.nonzero().flatten().tolist() == [slot]
-        assert torch.equal(decoder.run(x_1C, context, decoder.places(context)), found)
+        assert torch.equal(decoder.run(x_1C, context, decoder.row.places(context)), found)
 
 
 def test_the_new_key_and_value_are_stored(decoder: Decoder) -> None:
     x_1C, context = randn(1, decoder.shape.dim), 40
     found, _ = decoder.step(x_1C, context)
     # without a slot the step reads them from the pool
-    assert error(decoder.run(x_1C, context, decoder.places(context, stores=False)), found) < 1e-6
+    assert error(decoder.run(x_1C, context, decoder.row.places(context, stores=False)), found) < 1e-6
 
 
 def test_a_row_without_a_sequence_has_a_finite_answer(decoder: Decoder) -> None:
     before = decoder.pool.clone()
-    assert decoder.run(randn(1, decoder.shape.dim), 0, decoder.places(0, stores=False)).isfinite().all()
+    assert decoder.run(randn(1, decoder.shape.dim), 0, decoder.row.places(0, stores=False)).isfinite().all()
     assert torch.equal(decoder.pool, before)
 
 
@@ -182,11 +171,11 @@ STUCK = "number = before + layer + 1", "number = before + layer + 1 + (blockIdx.
 @pytest.mark.parametrize("edit", [STUCK], ids=["stuck"], indirect=True)
 def test_a_wait_for_what_never_comes_ends(decoder: Decoder) -> None:
     with pytest.raises(TimeoutError):
-        decoder.run(randn(1, decoder.shape.dim), 40, decoder.places(40))
+        decoder.run(randn(1, decoder.shape.dim), 40, decoder.row.places(40))
 
 
 def test_other_steps_are_not_taken(decoder: Decoder) -> None:
-    x_1C, places, layout = randn(1, decoder.shape.dim), decoder.places(40), decoder.layout(40)
+    x_1C, places, layout = randn(1, decoder.shape.dim), decoder.row.places(40), decoder.row.layout(40)
     axes = replace(places, axis_F=torch.zeros(decoder.shape.head_dim // 2, dtype=torch.int32))
     assert decoder.stack.takes(x_1C, places, decoder.pool, layout)
     assert not decoder.stack.takes(x_1C.expand(2, -1), places, decoder.pool, layout)
@@ -197,7 +186,7 @@ def test_other_steps_are_not_taken(decoder: Decoder) -> None:
 def test_a_decoder_takes_the_launch_of_all_layers(decoder: Decoder) -> None:
     x_1C, context = randn(1, decoder.shape.dim), 40
     found = decoder.chosen(x_1C, context, decoder.stack)
-    assert torch.equal(found, decoder.run(x_1C, context, decoder.places(context)))
+    assert torch.equal(found, decoder.run(x_1C, context, decoder.row.places(context)))
     assert error(found, decoder.chosen(x_1C, context, None)) < 2 * ROUNDING
 
 

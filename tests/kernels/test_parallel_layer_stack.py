@@ -15,13 +15,13 @@ from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.layer_norm.reference import EPSILON
 from stoop_worker.kernels.layer_stack import hopper
 from stoop_worker.kernels.layer_stack.parallel import ParallelLayers
-from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rope import rope
-from stoop_worker.kernels.rotate_write import Places, rotation_table
+from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.blocks.layers import LayerNorm, Linear
 from stoop_worker.models.moondream import decode_text
 from stoop_worker.models.moondream.decode_text import MergedBlock
 from tests.support.emulated_stack import emulate, has_gcc
+from tests.support.paged_row import PagedRow
 from tests.support.random_blocks import randn
 
 pytestmark = pytest.mark.skipif(not has_gcc(), reason="g++ compiles the kernel for the CPU")
@@ -46,26 +46,16 @@ def random_block(unread: int = 32) -> MergedBlock:
 class Decoder:
     blocks: tuple[MergedBlock, ...]
     pool: Tensor
-    table_BP: Tensor
-    table_SF2: Tensor
+    row: PagedRow
     stack: hopper.LayerStack
 
-    def places(self, context: int, *, stores: bool = True) -> Places:
-        position = max(context - 1, 0)
-        slot = int(self.table_BP[0, position // PAGE]) * PAGE + position % PAGE if stores else -1
-        return Places(torch.tensor([position]), self.table_SF2, torch.tensor([slot]))
-
-    def layout(self, context: int) -> PagedLayout:
-        count = torch.tensor([context], dtype=torch.int32)
-        return PagedLayout(count, count, self.table_BP, count, (), (), (), PAGE)
-
     def run(self, x_1C: Tensor, context: int, places: Places) -> Tensor:
-        assert self.stack.takes(x_1C, places, self.pool, self.layout(context))
-        return self.stack.run(x_1C, places, self.pool, self.layout(context))
+        assert self.stack.takes(x_1C, places, self.pool, self.row.layout(context))
+        return self.stack.run(x_1C, places, self.pool, self.row.layout(context))
 
     def view(self, context: int) -> KVView:
-        places = self.places(context)
-        return KVView(places.positions, places.slots_T, self.layout(context), self.pool, lambda: None)
+        places = self.row.places(context)
+        return KVView(places.positions, places.slots_T, self.row.layout(context), self.pool, lambda: None)
 
     def expected(self, x_1C: Tensor, context: int, places: Places) -> Tensor:
         x = x_1C.float()
@@ -80,8 +70,7 @@ class Decoder:
 
     def attended(self, qkv: Tensor, pool: Tensor, context: int, places: Places) -> Tensor:
         q, k, v = qkv.view(1, 3, HEADS, HEAD_DIM).unbind(1)
-        slots = (self.table_BP[0].long()[:, None] * PAGE + torch.arange(PAGE)).flatten()[:context]
-        keys, values = (kind.flatten(0, 1)[slots].float() for kind in pool)
+        keys, values = self.row.cached(pool, context)
         if places.slots_T[0] >= 0:
             keys[-1], values[-1] = rope(k, places.rotation())[0], v[0]
         scores = torch.einsum("hd,phd->hp", rope(q, places.rotation())[0], keys) * HEAD_DIM**-0.5
@@ -99,15 +88,15 @@ def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     blocks = tuple(random_block() for _ in range(LAYERS))
     pages = 320 // PAGE
     pool = randn(LAYERS, 2, pages, PAGE, HEADS, HEAD_DIM)
-    table_BP, table_SF2 = torch.randperm(pages).int()[None], rotation_table(320, HEAD_DIM // 2, 1e4, pool.device)
-    yield Decoder(blocks, pool, table_BP, table_SF2, hopper.LayerStack(ParallelLayers(blocks, EPSILON)))
+    row = PagedRow.of(pages, PAGE, HEAD_DIM // 2)
+    yield Decoder(blocks, pool, row, hopper.LayerStack(ParallelLayers(blocks, EPSILON)))
     hopper._shared.cache_clear()
 
 
 def test_steps_are_as_in_plain_torch(decoder: Decoder) -> None:
     for context in (1, 33, 290):
         x_1C, before = randn(1, DIM, scale=2.0) + 1, decoder.pool.clone()
-        places = decoder.places(context)
+        places = decoder.row.places(context)
         found, expected = decoder.run(x_1C, context, places), decoder.expected(x_1C, context, places)
         assert error(found, expected) < ROUNDING
         # only the new position has changed, and the same step again makes the same row
@@ -125,7 +114,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("decoder", FAULTS.values(), ids=FAULTS, indirect=True)
 def test_a_missing_wait_shows(decoder: Decoder) -> None:
-    x_1C, places = randn(1, DIM), decoder.places(290)
+    x_1C, places = randn(1, DIM), decoder.row.places(290)
     try:
         found = decoder.run(x_1C, 290, places)
     except TimeoutError:
@@ -135,10 +124,10 @@ def test_a_missing_wait_shows(decoder: Decoder) -> None:
 
 def test_a_step_in_one_launch_is_the_merged_one(decoder: Decoder) -> None:
     x_1C, kv = randn(1, DIM), decoder.view(40)
-    found = decode_text.in_one_launch(x_1C, kv, decoder.stack, decoder.table_SF2)
+    found = decode_text.in_one_launch(x_1C, kv, decoder.stack, decoder.row.table_SF2)
     assert found is not None
-    assert error(found, decode_text.step(x_1C, kv, decoder.blocks, decoder.table_SF2)) < 2 * ROUNDING
-    assert decode_text.in_one_launch(x_1C.expand(2, -1), kv, decoder.stack, decoder.table_SF2) is None
+    assert error(found, decode_text.step(x_1C, kv, decoder.blocks, decoder.row.table_SF2)) < 2 * ROUNDING
+    assert decode_text.in_one_launch(x_1C.expand(2, -1), kv, decoder.stack, decoder.row.table_SF2) is None
 
 
 def test_weights_that_are_stored_otherwise_are_left_to_others(decoder: Decoder) -> None:

@@ -125,11 +125,13 @@ struct Mixture {
 
 constexpr int kChannels = kGroup * HEAD_DIM, kPart = kChannels + 2 * kGroup;  // of a key head, and words of a range
 
-// Attend to the program's range of positions, and share the sums.
-static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char* memory, u16* row, Shared& shared,
-                                              const Range& range, u32 number, int layer, int context, long long slot) {
+// Attend to the program's range of positions, and share the sums. `slot` is that of the new key and value.
+static __device__ __forceinline__ void attend(const Step& step, Program& program, u32 number, int layer, long long slot) {
+  Shared& shared = program.shared;
+  Ring& ring = program.ring;
+  const Range& range = program.range;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
-  const int newest = slot >= 0 ? context - 1 : -1;
+  const int newest = slot >= 0 ? program.context - 1 : -1;
   const int tiles = (range.last - range.first + kTile - 1) / kTile;
   Mixture mixture;
 #pragma unroll
@@ -139,7 +141,7 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
     const bool taken = tile / kTeam % kTeams == warp / kTeam;
     if (half == 0 && taken) wait_for(ring.full(), ring.turn);
     if (tile % kWarps == warp) {
-      char* keys = memory + ring.slot * kSlot + half * kTile * kHeadRow;
+      char* keys = program.memory + ring.slot * kSlot + half * kTile * kHeadRow;
       char* values = keys + kPositions * kHeadRow;
       const int first = range.first + tile * kTile, count = min(kTile, range.last - first);
       constexpr int kQuads = kHeadBytes / 16;
@@ -167,7 +169,7 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
 
   // the warps' mixtures
   const int mixing = min(tiles, kWarps);
-  float* mixed = reinterpret_cast<float*>(row);
+  float* mixed = reinterpret_cast<float*>(program.row);
   if (warp < mixing && line < kGroup) {
     if (part == 0) shared.tops[warp][line] = mixture.top, shared.totals[warp][line] = mixture.total;
 #pragma unroll

@@ -101,15 +101,8 @@ static __device__ __forceinline__ float gelu(float x) {
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
   Program program(step);
-  Ring& ring = program.ring;
-  const int context = *step.context;
-  const Range range(context);
   const Products products;
-
-  if (threadIdx.x >= kMultiplying) {
-    copy_layers(ring, step, program.layers, products, range);
-    return;
-  }
+  if (program.copies()) return copy_layers(step, program, products);
 
   const long long slot = *step.slot;
   Shared& shared = program.shared;
@@ -129,14 +122,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       const Rows rows = products.rows(product);
       const bool first = products.is_first(product);
       if (product == kFc2) {
-        if (range.attends()) {
-          load_heads(shared.heads, step.qkv, number, nullptr, nullptr, rotation, range, 0);
+        if (program.range.attends()) {
+          load_heads(shared.heads, step.qkv, number, nullptr, nullptr, rotation, program.range, 0);
           sync_multiplying();
-          attend(step, ring, program.memory, program.row, shared, range, number, layer, context, slot);
+          attend(step, program, number, layer, slot);
         }
-        if (range.shares()) combine(step, range, number);
+        if (program.range.shares()) combine(step, program.range, number);
       }
-      const Own own(ring, rows, products.width(product), first ? 2 : 1);
+      const Own own(program.ring, rows, products.width(product), first ? 2 : 1);
       // read before the product, which takes as long
       const u16* biases = halves(first ? kFirstBias : kSecondBias) + rows.first;
       const float bias = product != kFc2 && mine < rows.count ? wide(constant_half(biases + mine)) : 0;

@@ -34,15 +34,8 @@ struct Products {
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
   Program program(step);
-  Ring& ring = program.ring;
-  const int context = *step.context;
-  const Range range(context);
   const Products products;
-
-  if (threadIdx.x >= kMultiplying) {
-    copy_layers(ring, step, program.layers, products, range);
-    return;
-  }
+  if (program.copies()) return copy_layers(step, program, products);
 
   const long long slot = *step.slot;
   Shared& shared = program.shared;
@@ -61,15 +54,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
     for (int product = 0; product < kProducts; product++) {
       const Rows rows = products.rows(product);
       if (product == kOut) {
-        if (range.attends()) {
-          load_heads(shared.heads, step.qkv, number, halves(kQNorm), halves(kKNorm), rotation, range, step.head_epsilon);
+        if (program.range.attends()) {
+          load_heads(shared.heads, step.qkv, number, halves(kQNorm), halves(kKNorm), rotation, program.range, step.head_epsilon);
           sync_multiplying();
-          attend(step, ring, program.memory, program.row, shared, range, number, layer, context, slot);
+          attend(step, program, number, layer, slot);
         }
-        if (range.shares()) combine(step, range, number);
+        if (program.range.shares()) combine(step, program.range, number);
       }
       const bool first = product == kQkv, normed = first || product == kGates || product == kUps;
-      const Own own(ring, rows, products.width(product), normed ? kParts<true> : 1);
+      const Own own(program.ring, rows, products.width(product), normed ? kParts<true> : 1);
       if (first || product == kGates) {
         factor = load_row<DIM, true>(program.row, first ? step.out : step.middle, first ? number - 1 : number,
                                      first && layer == 0 ? step.x : nullptr, halves(first ? kNorm : kMlpNorm),

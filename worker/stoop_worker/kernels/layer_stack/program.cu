@@ -28,7 +28,7 @@ struct Shared {
   alignas(16) u16 heads[kFresh * kHead];
 };
 
-// `layers` are records of FIELDS numbers, and behind them is room for sums.
+// `layers` are records of FIELDS numbers, and behind them is room for sums. `ring` is where the thread's warp has come.
 struct Program {
   char* memory;
   u16* row;
@@ -36,6 +36,8 @@ struct Program {
   u64* layers;
   float* sums;
   Ring ring;
+  const int context;
+  const Range range;
 
   __device__ __forceinline__ explicit Program(const Step& step)
       : memory(dynamic_memory()),
@@ -43,7 +45,9 @@ struct Program {
         shared(*reinterpret_cast<Shared*>(memory + STAGES * kSlot + kRowRoom)),
         layers(reinterpret_cast<u64*>(&shared + 1)),
         sums(reinterpret_cast<float*>(layers + step.count * FIELDS)),
-        ring{shared_address(memory), shared_address(shared.barriers)} {
+        ring{shared_address(memory), shared_address(shared.barriers)},
+        context(*step.context),
+        range(context) {
     for (int i = threadIdx.x; i < step.count * FIELDS; i += kThreads) layers[i] = step.layers[i];
     for (int i = threadIdx.x; i < kFresh * kHead; i += kThreads) shared.heads[i] = 0;
     if (threadIdx.x == 0) {
@@ -56,6 +60,8 @@ struct Program {
     __syncthreads();
   }
 
+  static __device__ __forceinline__ bool copies() { return threadIdx.x >= kMultiplying; }
+
   // All programs have read the counter of layers by then, and none waits any more.
   static __device__ __forceinline__ void end(const Step& step, u32 before) {
     if (threadIdx.x != 0 || fetch_add(step.counters + 1) + 1 != PROGRAMS) return;
@@ -63,3 +69,24 @@ struct Program {
     step.counters[1] = 0;
   }
 };
+
+// Copy all that a program reads, ahead of the warps that multiply.
+template <typename PRODUCTS>
+static __device__ __forceinline__ void copy_layers(const Step& step, Program& program, const PRODUCTS& products) {
+  const int copier = threadIdx.x / 32 - kWarps, lane = threadIdx.x % 32;
+  const u64* layers = program.layers;
+  Ahead ahead;
+  for (int layer = 0; layer < step.count; layer++, layers += FIELDS) {
+#pragma unroll 1
+    for (int product = 0; product < PRODUCTS::kCount; product++) {
+      if (product == PRODUCTS::kAfterHeads) copy_heads(program.ring, step, layer, program.range, copier, lane);
+      const Weight weight = products.of(layers, product);
+      if (kAhead) {
+        const bool ends = product + 1 == PRODUCTS::kCount, last = ends && layer + 1 == step.count;
+        const Part none{nullptr, 0};
+        ahead.enter(weight.part(), last ? none : products.of(ends ? layers + FIELDS : layers, ends ? 0 : product + 1).part());
+      }
+      copy_rows(program.ring, weight, ahead, copier, lane);
+    }
+  }
+}

@@ -283,24 +283,3 @@ static __device__ __forceinline__ void copy_heads(Ring& all, const Step& step, i
     if (lane == 0) arrive(all.full());
   }
 }
-
-// Copy all that a program reads, ahead of the warps that multiply.
-template <typename PRODUCTS>
-static __device__ __forceinline__ void copy_layers(Ring& ring, const Step& step, const u64* layers, const PRODUCTS& products,
-                                                    const Range& range) {
-  const int copier = threadIdx.x / 32 - kWarps, lane = threadIdx.x % 32;
-  Ahead ahead;
-  for (int layer = 0; layer < step.count; layer++, layers += FIELDS) {
-#pragma unroll 1
-    for (int product = 0; product < PRODUCTS::kCount; product++) {
-      if (product == PRODUCTS::kAfterHeads) copy_heads(ring, step, layer, range, copier, lane);
-      const Weight weight = products.of(layers, product);
-      if (kAhead) {
-        const bool ends = product + 1 == PRODUCTS::kCount, last = ends && layer + 1 == step.count;
-        const Part none{nullptr, 0};
-        ahead.enter(weight.part(), last ? none : products.of(ends ? layers + FIELDS : layers, ends ? 0 : product + 1).part());
-      }
-      copy_rows(ring, weight, ahead, copier, lane);
-    }
-  }
-}
