@@ -28,10 +28,10 @@ BULK = JobCost(redis_us=211.0, result_bytes=710, state_bytes=320, log_bytes=0, n
 
 # jobs a second of one NVIDIA H200, each job about a new photo of nine crops or its like
 GPU_RATES = {
-    "moondream2, 3 tokens": 64.4,
-    "moondream2 in float8, 3 tokens": 90.9,
-    "moondream2, caption of 128 tokens": 43.6,
-    "moondream3, 3 tokens": 55.6,
-    "qwen3-vl-4b, 30 tokens": 58.1,
-    "llama-3.2-1b, 850 tokens in, 3 out": 203.0,
+    "moondream2, 3 tokens": 66.8,
+    "moondream2 in float8, 3 tokens": 102.7,
+    "moondream2, caption of 128 tokens": 46.7,
+    "moondream3, 3 tokens": 55.0,
+    "qwen3-vl-4b, 30 tokens": 71.7,
+    "llama-3.2-1b, 850 tokens in, 3 out": 370.0,
 }
