@@ -196,6 +196,9 @@ async def test_a_model_without_the_skill_and_too_many_texts_are_refused(
             assert error["code"] == code
             if len(given) == 2_049:
                 assert "2049 texts" in error["message"] and "2048" in error["message"]
+        for wrong, param in (({"dimensions": 0}, "dimensions"), ({"input": "a" * 300_000}, "input")):
+            body = {"model": "embedder", "input": "a", **wrong}
+            assert (await http.post("/v1/embeddings", json=body)).json()["error"]["param"] == param
         many = {"model": "embedder", "input": ["a"] * 257}
         later = await http.post("/v1/embeddings", json=many, headers={"prefer": "respond-async"})
         assert (later.status_code, later.json()["error"]["code"]) == (400, "unsupported_value")

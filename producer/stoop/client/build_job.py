@@ -47,7 +47,7 @@ def checked(job: Job) -> Job:
     try:
         return check(job)
     except Rejected as rejected:
-        raise InvalidJob(rejected.failure) from rejected
+        raise InvalidJob(rejected.failure, rejected.field) from rejected
 
 
 def within(allowed: AllowedBuckets, job: Job) -> Job:
@@ -55,13 +55,14 @@ def within(allowed: AllowedBuckets, job: Job) -> Job:
 
     Raises `InvalidJob` (image_forbidden, audio_forbidden) if not.
     """
-    wanted = [(image, "image", FailureCode.IMAGE_FORBIDDEN) for image in job.images]
+    images = "messages" if job.image is None else "image"
+    wanted = [(image, "image", images, FailureCode.IMAGE_FORBIDDEN) for image in job.images]
     if job.audio is not None:
-        wanted.append((job.audio, "audio", FailureCode.AUDIO_FORBIDDEN))
-    for address, noun, code in wanted:
+        wanted.append((job.audio, "audio", "audio", FailureCode.AUDIO_FORBIDDEN))
+    for address, noun, field, code in wanted:
         if address.startswith("s3://") and not allowed.permits(_path(address), job.tenant):
             message = f"the {noun}'s bucket or prefix is not allowed for this job's tenant: see STOOP_ALLOWED_BUCKETS"
-            raise InvalidJob(Failure.of(code, message))
+            raise InvalidJob(Failure.of(code, message), field)
     return job
 
 
