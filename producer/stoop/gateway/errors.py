@@ -146,7 +146,7 @@ def from_stoop(error: StoopError, job_id: str | None = None) -> ApiError:
             api_error.param = None if field in _NO_PARAMETERS else field
             return api_error
         case JobFailed(failure=failure, result=result):
-            return _failed(failure, job_id or result.id)
+            return _failed(failure, result.id or job_id)
         case AudioUnreadable():
             return ApiError(400, FailureCode.AUDIO_UNDECODABLE, str(error))
         case ImageUnreadable():
