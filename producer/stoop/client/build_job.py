@@ -11,13 +11,14 @@ from stoop.errors import InvalidJob
 from stoop_schemas import names
 from stoop_schemas.address import parse_object
 from stoop_schemas.allowed import AllowedBuckets
+from stoop_schemas.chat_images import most_pixels
 from stoop_schemas.failure import Failure, FailureCode, Rejected
 from stoop_schemas.job import Job, check
 from stoop_schemas.result import Result
 from stoop_schemas.skills import skills
 from stoop_schemas.unknown import meant, refuse_unknown_fields, refuse_unknown_settings
 
-__all__ = ["answer", "build_job", "checked", "within"]
+__all__ = ["answer", "build_job", "checked", "sized", "within"]
 
 
 def build_job(skill: str, *, settings: Mapping[str, Any] | None = None, **fields: Any) -> Job:
@@ -48,6 +49,19 @@ def checked(job: Job) -> Job:
         return check(job)
     except Rejected as rejected:
         raise InvalidJob(rejected.failure, rejected.field) from rejected
+
+
+def sized(settings: Mapping[str, Any] | None, messages: Any) -> Mapping[str, Any]:
+    """Return the settings, with `max_pixels` by the `detail` of the messages' images if they have none themselves.
+
+    Raises `InvalidJob`.
+    """
+    given = settings or {}
+    try:
+        most = most_pixels(messages)
+    except Rejected as rejected:
+        raise InvalidJob(rejected.failure, rejected.field) from None
+    return given if most is None or given.get("max_pixels") is not None else {**given, "max_pixels": most}
 
 
 def within(allowed: AllowedBuckets, job: Job) -> Job:

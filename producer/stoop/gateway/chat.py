@@ -14,7 +14,7 @@ from stoop.gateway.answer import answer_job
 from stoop.gateway.ask import Ask
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
-from stoop.gateway.chat_request import ChatRequest, check_chat, conversation, most_pixels, one_question
+from stoop.gateway.chat_request import ChatRequest, check_chat, conversation, one_question
 from stoop.gateway.errors import ApiError
 from stoop.gateway.images import image_of
 from stoop.gateway.models import Models
@@ -111,7 +111,7 @@ def _settings(body: ChatRequest) -> dict[str, Any]:
         "response_format": None if isinstance(body.response_format, TextFormat) else body.response_format,
         "regex": body.regex,
         "min_pixels": body.min_pixels,
-        "max_pixels": most_pixels(body),
+        "max_pixels": body.max_pixels,
     }
 
 
