@@ -55,7 +55,7 @@ def messages(nodes: Collection[ast.AST], exceptions: Container[str]) -> Iterator
 
     `exceptions` are the names of those that it may make.
     """
-    known = dict(_assigned(nodes))
+    assigned = sorted(_assigned(nodes))
     for node in nodes:
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in exceptions:
@@ -72,7 +72,9 @@ def messages(nodes: Collection[ast.AST], exceptions: Container[str]) -> Iterator
                 kind = ""  # a function of the module makes the exception
             case _:
                 continue
-        text = message_of(node, known)
+        # a name has the text that it was given last before the call, or at the end of the module
+        before = [(name, text) for line, name, text in assigned if line < node.lineno]
+        text = message_of(node, {name: text for _, name, text in assigned} | dict(before))
         if text is not None and any(letter.isalpha() for letter in text):
             yield kind, text
 
@@ -104,14 +106,15 @@ def _raised(nodes: Collection[ast.AST]) -> Iterator[str]:
                     yield name
 
 
-def _assigned(nodes: Collection[ast.AST]) -> Iterator[tuple[str, str]]:
+def _assigned(nodes: Collection[ast.AST]) -> Iterator[tuple[int, str, str]]:
+    """Yield the line, the name and the text of each assignment of a text."""
     for node in nodes:
         match node:
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=name), value=value)
             ) if text := value and _text(value):
-                yield name, text
+                yield value.lineno, name, text
 
 
 def _text(node: ast.AST) -> str | None:

@@ -59,11 +59,15 @@ class ConfigError(StoopError):
 
 
 class InvalidJob(StoopError, ValueError):
-    """The job breaks the contract; `failure` has the code and the remedy."""
+    """The job breaks the contract; `failure` has the code and the remedy.
 
-    def __init__(self, failure: Failure) -> None:
+    `field` is the path of the job's field at fault, such as `settings.top_p`; None if no single field is.
+    """
+
+    def __init__(self, failure: Failure, field: str | None = None) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.field = field
 
 
 class QueueFull(StoopError):

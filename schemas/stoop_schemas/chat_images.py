@@ -1,23 +1,33 @@
 """The images in a caller's messages, which may be paths, bytes or arrays until they have addresses."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["image_sources", "with_addresses"]
+from stoop_schemas.failure import FailureCode, Rejected
+
+__all__ = ["DETAILS", "image_sources", "most_pixels", "with_addresses"]
+
+DETAILS: Final = ("auto", "low", "high", "original")
+"""The values of an image's `detail`; `low` makes images smaller, and the others change nothing."""
+
+_LOW_PIXELS: Final = 512 * 512
+"""The size to which OpenAI shrinks an image of low detail."""
 
 
 def image_sources(messages: Any) -> list[Any]:
     """Return the images of all messages, in their order. A value that is not a message has none; the check of the job
     names it.
     """
-    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        return []
-    return [
-        _source(part)
-        for message in messages
-        if isinstance(message, Mapping)
-        for part in _images(message.get("content"))
-    ]
+    return [_source(part) for part in _parts(messages)]
+
+
+def most_pixels(messages: Any) -> int | None:
+    """Return the setting `max_pixels` of messages whose images all ask for low detail; None for others.
+
+    Raises `Rejected` for a detail that does not exist.
+    """
+    details = {_detail(part) for part in _parts(messages)}
+    return _LOW_PIXELS if details == {"low"} else None
 
 
 def with_addresses(messages: Any, addresses: Sequence[str]) -> Any:
@@ -29,6 +39,13 @@ def with_addresses(messages: Any, addresses: Sequence[str]) -> Any:
         {**message, "content": _addressed(message["content"], left)} if _images_in(message) else message
         for message in messages
     ]
+
+
+def _parts(messages: Any) -> list[Any]:
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        return []
+    found = (_images(message.get("content")) for message in messages if isinstance(message, Mapping))
+    return [part for parts in found for part in parts]
 
 
 def _addressed(content: Any, addresses: Iterator[str]) -> Any:
@@ -54,3 +71,12 @@ def _is_image(part: Any) -> bool:
 def _source(part: Mapping[str, Any]) -> Any:
     given = part.get("image_url")
     return given.get("url") if isinstance(given, Mapping) else given  # the short form: the image itself
+
+
+def _detail(part: Mapping[str, Any]) -> str | None:
+    given = part["image_url"]
+    detail = given.get("detail") if isinstance(given, Mapping) else None
+    if detail is None or detail in DETAILS:
+        return detail
+    message = f"the detail of an image must be one of {', '.join(DETAILS)}"
+    raise Rejected(FailureCode.INVALID_ARGUMENT, message, "messages")

@@ -62,8 +62,12 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Rejected(ValueError):
-    """A message or a job that this contract does not accept; carries the `failure`."""
+    """A message or a job that this contract does not accept; carries the `failure`.
 
-    def __init__(self, code: FailureCode, message: str) -> None:
+    `field` is the path of the job's field at fault, such as `settings.top_p`; None if no single field is.
+    """
+
+    def __init__(self, code: FailureCode, message: str, field: str | None = None) -> None:
         super().__init__(message)
         self.failure = Failure.of(code, message)
+        self.field = field

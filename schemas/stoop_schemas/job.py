@@ -150,51 +150,52 @@ def _check_required(job: Job) -> None:
     for field in spec_of(job.skill).required:
         value = getattr(job, field)
         if not value:
-            raise Rejected(FailureCode.MALFORMED, f"{job.skill} needs {_WANTED.get(field, 'a value')}: give `{field}`")
+            message = f"{job.skill} needs {_WANTED.get(field, 'a value')}: give `{field}`"
+            raise Rejected(FailureCode.MALFORMED, message, field)
 
 
 def _check_names(job: Job) -> None:
     named = {"id": job.id, "lane": job.lane, "tenant": job.tenant}
     for field, value in named.items():
         if value is not None and (len(value) > ID_LIMIT or not _NAME.fullmatch(value)):
-            raise _invalid(f"{field} must be 1 to {ID_LIMIT} characters of A-Z a-z 0-9 . _ : -")
+            raise _invalid(f"{field} must be 1 to {ID_LIMIT} characters of A-Z a-z 0-9 . _ : -", field)
     if names.is_reserved(job.lane):
-        raise _invalid(f"lane is {job.lane}: only the workers put jobs into a quarantine, so choose another")
+        message = f"lane is {job.lane}: only the workers put jobs into a quarantine, so choose another"
+        raise _invalid(message, "lane")
     if job.model is not None:
         _check_model(job.model, job.lane)
     free = {"custom_id": job.custom_id, "idempotency_key": job.idempotency_key, "traceparent": job.traceparent}
     for field, value in free.items():
         if value is not None and not 1 <= len(value) <= ID_LIMIT:
-            raise _invalid(f"{field} must have 1 to {ID_LIMIT} characters")
+            raise _invalid(f"{field} must have 1 to {ID_LIMIT} characters", field)
     if job.signature is not None and not _SIGNATURE.fullmatch(job.signature):
-        raise _invalid("signature must be <key id>:<64 hex digits>")
+        raise _invalid("signature must be <key id>:<64 hex digits>", "signature")
 
 
 def _check_model(model: str, lane: str) -> None:
     if not _MODEL.fullmatch(model) or model == "quarantine":
-        raise _invalid("model must be a short name: 1 to 64 characters of A-Z a-z 0-9 . _ -, such as moondream2")
+        message = "model must be a short name: 1 to 64 characters of A-Z a-z 0-9 . _ -, such as moondream2"
+        raise _invalid(message, "model")
     if len(names.model_lane(lane, model)) > ID_LIMIT:
-        raise _invalid(f"model and lane together must have at most {ID_LIMIT - 1} characters")
+        raise _invalid(f"model and lane together must have at most {ID_LIMIT - 1} characters", "model")
 
 
 def _check_texts(job: Job) -> None:
     for field in ("question", "object", "prompt", "query"):
         if len(text := getattr(job, field) or "") > TEXT_LIMIT:
-            raise _invalid(f"{field} has {len(text)} characters: at most {TEXT_LIMIT}")
-    if sum(map(len, job.images)) > IMAGE_LIMIT:
-        raise Rejected(
-            FailureCode.IMAGE_TOO_LARGE,
-            f"the images' addresses have more than {IMAGE_LIMIT} characters: use the object store",
-        )
-    for image in job.images:
-        _check_image(image)
+            raise _invalid(f"{field} has {len(text)} characters: at most {TEXT_LIMIT}", field)
+    _check_images(job.images, "messages" if job.image is None else "image")
 
 
-def _check_image(image: str) -> None:
-    if not image.startswith(IMAGE_SCHEMES):
-        raise _invalid("image must be an s3://bucket/key, data:image/... or https:// address")
-    if image.startswith("s3://") and not is_object(image):
-        raise _invalid("image names no object: write s3://bucket/key, with a bucket and a key")
+def _check_images(images: list[str], field: str) -> None:
+    if sum(map(len, images)) > IMAGE_LIMIT:
+        message = f"the images' addresses have more than {IMAGE_LIMIT} characters: use the object store"
+        raise Rejected(FailureCode.IMAGE_TOO_LARGE, message, field)
+    for image in images:
+        if not image.startswith(IMAGE_SCHEMES):
+            raise _invalid("image must be an s3://bucket/key, data:image/... or https:// address", field)
+        if image.startswith("s3://") and not is_object(image):
+            raise _invalid("image names no object: write s3://bucket/key, with a bucket and a key", field)
 
 
 def _check_chat(job: Job) -> None:
@@ -202,15 +203,15 @@ def _check_chat(job: Job) -> None:
     if messages is None:
         return
     if len(messages) > MESSAGES_LIMIT:
-        raise _invalid(f"the chat has {len(messages)} messages: at most {MESSAGES_LIMIT}")
+        raise _invalid(f"the chat has {len(messages)} messages: at most {MESSAGES_LIMIT}", "messages")
     if messages and messages[-1].role is Role.ASSISTANT:
-        raise _invalid("the last message must not be the assistant's: the model writes that one")
+        raise _invalid("the last message must not be the assistant's: the model writes that one", "messages")
     if sum(map(len, text_of(messages))) > CHAT_LIMIT:
-        raise _invalid(f"the chat has more than {CHAT_LIMIT} characters")
+        raise _invalid(f"the chat has more than {CHAT_LIMIT} characters", "messages")
     if len(images_of(messages)) > IMAGES_LIMIT:
-        raise _invalid(f"the chat has {len(images_of(messages))} images: at most {IMAGES_LIMIT}")
+        raise _invalid(f"the chat has {len(images_of(messages))} images: at most {IMAGES_LIMIT}", "messages")
     if job.image is not None:
-        raise _invalid("the images of a chat are parts of its messages: leave image out")
+        raise _invalid("the images of a chat are parts of its messages: leave image out", "image")
 
 
 def _check_inputs(job: Job) -> None:
@@ -219,48 +220,49 @@ def _check_inputs(job: Job) -> None:
         if texts is None:
             continue
         if len(texts) > TEXTS_LIMIT:
-            raise _invalid(f"{field} has {len(texts)} texts: at most {TEXTS_LIMIT}; split them over several jobs")
+            message = f"{field} has {len(texts)} texts: at most {TEXTS_LIMIT}; split them over several jobs"
+            raise _invalid(message, field)
         if sum(map(len, texts)) > TEXTS_LENGTH_LIMIT:
-            raise _invalid(f"the texts of {field} have more than {TEXTS_LENGTH_LIMIT} characters together")
+            raise _invalid(f"the texts of {field} have more than {TEXTS_LENGTH_LIMIT} characters together", field)
         if job.images:
-            raise _invalid(f"{job.skill} takes no image")
+            raise _invalid(f"{job.skill} takes no image", "image")
     if job.dimensions is not None and not 1 <= job.dimensions <= DIMENSIONS_LIMIT:
-        raise _invalid(f"dimensions is {job.dimensions}: it must be from 1 to {DIMENSIONS_LIMIT}")
+        raise _invalid(f"dimensions is {job.dimensions}: it must be from 1 to {DIMENSIONS_LIMIT}", "dimensions")
     if job.kinds is not None and (not job.kinds or len(set(job.kinds)) < len(job.kinds)):
-        raise _invalid(f"kinds must name one or more of {', '.join(VectorKind)}, each once")
+        raise _invalid(f"kinds must name one or more of {', '.join(VectorKind)}, each once", "kinds")
     if job.prompt_name is not None and not 1 <= len(job.prompt_name) <= ID_LIMIT:
-        raise _invalid(f"prompt_name must have 1 to {ID_LIMIT} characters")
+        raise _invalid(f"prompt_name must have 1 to {ID_LIMIT} characters", "prompt_name")
     check_speech(job.audio, job.language, IMAGE_LIMIT)
     if job.audio is not None and (job.images or not spec_of(job.skill).takes("audio")):
-        raise _invalid(f"audio goes with {' and '.join(takers_of('audio'))}, and with no image")
+        raise _invalid(f"audio goes with {' and '.join(takers_of('audio'))}, and with no image", "audio")
 
 
 def _check_spatial_refs(job: Job) -> None:
     if not job.spatial_refs:
         return
     if not spec_of(job.skill).takes("spatial_refs"):
-        raise _invalid(f"spatial_refs go with {', '.join(takers_of('spatial_refs'))}")
+        raise _invalid(f"spatial_refs go with {', '.join(takers_of('spatial_refs'))}", "spatial_refs")
     if job.image is None:
-        raise _invalid("spatial_refs need an image")
+        raise _invalid("spatial_refs need an image", "spatial_refs")
     if any(len(ref) not in (2, 4) for ref in job.spatial_refs):
-        raise _invalid("each of spatial_refs is a point [x, y] or a box [x_min, y_min, x_max, y_max]")
+        raise _invalid("each of spatial_refs is a point [x, y] or a box [x_min, y_min, x_max, y_max]", "spatial_refs")
     if any(not 0.0 <= value <= 1.0 for ref in job.spatial_refs for value in ref):
-        raise _invalid("spatial_refs are fractions of the image, from 0 to 1")
+        raise _invalid("spatial_refs are fractions of the image, from 0 to 1", "spatial_refs")
     if any(len(ref) == 4 and (ref[0] > ref[2] or ref[1] > ref[3]) for ref in job.spatial_refs):
-        raise _invalid("a box in spatial_refs is [x_min, y_min, x_max, y_max]")
+        raise _invalid("a box in spatial_refs is [x_min, y_min, x_max, y_max]", "spatial_refs")
     if job.skill == Skill.GAZE and [len(ref) for ref in job.spatial_refs] != [2]:
-        raise _invalid("gaze takes one point [x, y] in spatial_refs: the eye of the person")
+        raise _invalid("gaze takes one point [x, y] in spatial_refs: the eye of the person", "spatial_refs")
 
 
 def _check_limits(job: Job) -> None:
     if job.date is not None and not _is_date(job.date):
-        raise _invalid("date must be written as 2026-01-31")
+        raise _invalid("date must be written as 2026-01-31", "date")
     if job.deadline is not None and not 0 < job.deadline < DEADLINE_LIMIT:
-        raise _invalid("deadline is a time in Unix milliseconds")
+        raise _invalid("deadline is a time in Unix milliseconds", "deadline")
     if job.max_attempts is not None and not 1 <= job.max_attempts <= ATTEMPTS_LIMIT:
-        raise _invalid(f"max_attempts must be from 1 to {ATTEMPTS_LIMIT}")
+        raise _invalid(f"max_attempts must be from 1 to {ATTEMPTS_LIMIT}", "max_attempts")
     if job.metadata is not None and _json_size(job.metadata) > METADATA_LIMIT:
-        raise _invalid(f"metadata is over {METADATA_LIMIT} bytes as JSON")
+        raise _invalid(f"metadata is over {METADATA_LIMIT} bytes as JSON", "metadata")
 
 
 def _is_date(text: str) -> bool:
@@ -274,8 +276,8 @@ def _json_size(metadata: dict[str, Any]) -> int:
     try:
         return len(msgspec.json.encode(metadata))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise _invalid(f"metadata cannot be written as JSON: {error}") from error
+        raise _invalid(f"metadata cannot be written as JSON: {error}", "metadata") from error
 
 
-def _invalid(message: str) -> Rejected:
-    return Rejected(FailureCode.INVALID_ARGUMENT, message)
+def _invalid(message: str, field: str) -> Rejected:
+    return Rejected(FailureCode.INVALID_ARGUMENT, message, field)

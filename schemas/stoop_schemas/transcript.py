@@ -31,18 +31,18 @@ def check_speech(audio: str | None, language: str | None, limit: int) -> None:
     """Raise `Rejected` unless this may be the address of a recording, of at most `limit` characters, and a language."""
     if language is not None and not re.fullmatch(LANGUAGE_PATTERN, language):
         message = "language must be the code of a language, such as en or yue"
-        raise Rejected(FailureCode.INVALID_ARGUMENT, message)
+        raise Rejected(FailureCode.INVALID_ARGUMENT, message, "language")
     if audio is None:
         return
     if len(audio) > limit:
         message = f"the audio's address has more than {limit} characters: use the object store"
-        raise Rejected(FailureCode.AUDIO_TOO_LARGE, message)
+        raise Rejected(FailureCode.AUDIO_TOO_LARGE, message, "audio")
     if not audio.startswith(AUDIO_SCHEMES):
         message = "audio must be an s3://bucket/key, data:audio/... or https:// address"
-        raise Rejected(FailureCode.INVALID_ARGUMENT, message)
+        raise Rejected(FailureCode.INVALID_ARGUMENT, message, "audio")
     if audio.startswith("s3://") and not is_object(audio):
         message = "audio names no object: write s3://bucket/key, with a bucket and a key"
-        raise Rejected(FailureCode.INVALID_ARGUMENT, message)
+        raise Rejected(FailureCode.INVALID_ARGUMENT, message, "audio")
 
 
 class Timestamps(StrEnum):

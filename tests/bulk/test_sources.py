@@ -192,7 +192,7 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
         spoken,
         chat("Two and two?", n=None, tools=[], logprobs=False),
         chat([PHOTO, TEXT], max_completion_tokens=5, stop="END", presence_penalty=1, response_format=JSON),
-        chat([PHOTO, TEXT], max_pixels=262144, min_pixels=65536),
+        chat([PHOTO, TEXT], max_pixels=131072, min_pixels=65536),
     )
     first, second, third, fourth = open_at(path).rows()
     photo = {"type": "image_url", "image_url": {"url": "https://photos.example/a.jpg"}}
@@ -200,11 +200,12 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
         "messages": [system, {"role": "user", "content": [TEXT, photo]}],
         "custom_id": "r-1",
     }
-    assert first.settings == {"max_tokens": 20, "temperature": 0.0, "seed": 3}
+    assert first.settings == {"max_tokens": 20, "temperature": 0.0, "seed": 3, "max_pixels": 262144}
     assert (first.skill, first.images, first.shown_image) == ("chat", [PHOTO_AT], PHOTO_AT)
     assert second.fields["messages"] == [{"role": "user", "content": "Two and two?"}]
-    assert third.settings == {"max_tokens": 5, "stop": ["END"], "presence_penalty": 1, "response_format": JSON}
-    assert fourth.settings == {"max_pixels": 262144, "min_pixels": 65536}
+    asked = {"max_tokens": 5, "stop": ["END"], "presence_penalty": 1, "response_format": JSON}
+    assert third.settings == {**asked, "max_pixels": 262144}
+    assert fourth.settings == {"max_pixels": 131072, "min_pixels": 65536}, "what the line asks for itself"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +217,7 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
         (chat([TEXT], guided_regex="a"), "guided_regex is not supported: use regex"),
         (chat([{"type": "input_audio"}]), "content must be"),
         (chat(None), "content must be"),
+        (chat([{"type": "image_url", "image_url": {"url": PHOTO_AT, "detail": "tiny"}}]), "detail of an image"),
         ({**chat([TEXT]), "url": "/v1/embeddings"}, "url must be"),
         ({"custom_id": "x", "body": {"model": "m", "input": "?"}}, r"body\.messages"),
         ({"custom_id": "x", "body": {"messages": [{"role": "tool", "content": "Hi"}]}}, "message roles must be"),

@@ -332,3 +332,20 @@ def test_a_defect_while_preparing_ends_the_engine_and_not_the_caller() -> None:
     thread.start()
     thread._thread.join(SECONDS)
     assert not thread.alive and str(thread.fault) == "a defect in the tokenizer"
+
+
+@pytest.mark.parametrize("name", ["broken panic", "new panic"])
+def test_a_panic_of_a_library_while_preparing_ends_the_engine_so_that_nothing_waits(name: str) -> None:
+    class Panic(BaseException):
+        pass
+
+    class Panicking(Preparing):
+        def prepare(self, request: Request, submitted: float | None = None) -> Sequenced | Refused:
+            raise Panic("in native code")
+
+    ended = Event()
+    thread = EngineThread(Panicking(), Inbox().deliver, ended.set)
+    thread.start()
+    thread.submit(Request(name, CHAT))
+    assert ended.wait(SECONDS)
+    assert not thread.alive and str(thread.fault) == "in native code"

@@ -20,7 +20,7 @@ from stoop.demo.worker_process import running_worker
 from tests.flow.conftest import Service
 from tests.support.tiny_decoder import write_qwen_vl
 
-FLAGS = {"lanes": "interactive,bulk", "threads": "1", "max-context": "1024"}
+FLAGS = {"lanes": "interactive,bulk", "threads": "1", "max-context": "4096"}
 GREEDY = {"temperature": 0.0, "max_tokens": 12}
 
 

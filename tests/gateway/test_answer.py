@@ -13,6 +13,7 @@ from stoop.errors import JobFailed
 from stoop.gateway.answer import answer_jobs
 from stoop.gateway.ask import Ask
 from stoop.gateway.call import Call
+from stoop.gateway.errors import from_stoop
 from stoop.gateway.gateway import Gateway
 from stoop.gateway.keys import OPEN
 from stoop.gateway.options import ServeOptions
@@ -71,8 +72,11 @@ async def test_a_failure_cancels_the_other_jobs_and_leaves_the_spent_tokens_coun
     call: Call, transport: ScriptedTransport
 ) -> None:
     async with call.gateway.running(), asyncio.timeout(SECONDS):
-        with pytest.raises(JobFailed, match="too long"):
-            await answer_jobs(call, [job("3"), job("endless"), job("bad")], lambda results: results)
+        with pytest.raises(JobFailed, match="too long") as caught:
+            await answer_jobs(call, [job("3"), job("bad"), job("endless")], lambda results: results)
+    error = from_stoop(caught.value, call.headers.get("x-stoop-job-id"))
+    assert error.headers["x-stoop-job-id"] == "bad"
+    assert "x-stoop-job-id" not in call.headers, "it would name the job that was submitted last"
     assert call.state.tokens == 3
     assert transport.cancelled == ["endless"]
 

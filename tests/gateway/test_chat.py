@@ -67,6 +67,10 @@ async def test_low_detail_and_pixel_limits_make_an_image_cheaper_and_dearer(chat
     async with asyncio.timeout(SECONDS), http_client(chatting) as http:
         [model] = (await http.get("/v1/models")).json()["data"]
         tokens = {}
+        # the short form is the address alone
+        messages = [{"role": "user", "content": [{"type": "image_url", "image_url": url}]}]
+        body = {"model": model["id"], "messages": messages, "max_tokens": 1}
+        short = (await http.post("/v1/chat/completions", json=body)).json()
         for detail, limits in (
             ("high", {}),
             ("low", {}),
@@ -78,6 +82,7 @@ async def test_low_detail_and_pixel_limits_make_an_image_cheaper_and_dearer(chat
             response = await http.post("/v1/chat/completions", json=body)
             tokens[detail, *limits] = response.json()["usage"]["prompt_tokens"]
     whole = tokens["high",]
+    assert short["usage"]["prompt_tokens"] == whole
     # 1,024 pixels take a token: 768 of the whole image, at most 256, at most 64, and at least 800
     assert 768 - 256 <= whole - tokens["low",] <= 768 - 200
     assert 768 - 64 <= whole - tokens["low", "max_pixels"] <= 768 - 40

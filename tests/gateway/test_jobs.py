@@ -1,6 +1,7 @@
 """Native jobs: events that resume anywhere, cancelling, idempotency, and callers that leave."""
 
 import asyncio
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,21 @@ async def test_an_expired_result_is_gone_and_a_cancelled_job_needs_none(
                     response.json()["error"]["code"] == "result_expired"
                     and job_id in response.json()["error"]["message"]
                 )
+
+
+async def test_a_job_s_messages_follow_the_detail_of_their_images(
+    streaming_gateway: GatewayProcess, streaming_deployment: Deployment
+) -> None:
+    async with http_client(streaming_gateway) as http, Redis.from_url(streaming_deployment.redis_url) as redis:
+        for detail, most in (("low", 512 * 512), ("high", None)):
+            shown = {"type": "image_url", "image_url": {"url": "s3://photos/cat.jpg", "detail": detail}}
+            # a lane that no worker serves, so that the job stays there
+            body = {"skill": "chat", "messages": [{"role": "user", "content": [shown]}], "lane": f"pictures-{detail}"}
+            response = await http.post("/v1/jobs", json=body)
+            assert response.status_code == 202, response.text
+            [(_, entry)] = await redis.xrange(names.lane(f"pictures-{detail}"))
+            assert json.loads(entry[b"j"]).get("settings", {}).get("max_pixels") == most
+            await http.delete(response.headers["location"])
 
 
 async def test_the_same_key_is_the_same_job(streaming_gateway: GatewayProcess) -> None:

@@ -162,6 +162,45 @@ async def test_an_unsupported_option_that_changes_the_answer_is_refused_by_its_n
         assert (response.status_code, "messages" in response.json()["error"]["param"]) == (400, True)
 
 
+OUT_OF_RANGE = {
+    "max_tokens": 0,
+    "max_completion_tokens": 0,
+    "temperature": -1,
+    "top_p": 1.5,
+    "top_k": -1,
+    "seed": -1,
+    "stop": ["x"] * 17,
+    "presence_penalty": 3,
+    "min_pixels": 0,
+    "regex": "",
+    "deadline": -1,
+    "spatial_refs": [[0.5, 0.5]],
+}
+
+
+async def test_a_parameter_out_of_range_is_refused_by_the_name_that_the_caller_gave_it(
+    streaming_gateway: GatewayProcess, client: Any
+) -> None:
+    asked = {"model": "moondream3-preview", "messages": user_message("tell 2")}
+    async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:
+        for name, value in OUT_OF_RANGE.items():
+            response = await http.post("/v1/chat/completions", json={**asked, name: value})
+            error = response.json()["error"]
+            assert (response.status_code, error["code"], error["param"]) == (400, "invalid_argument", name)
+            assert name in error["message"] and "settings" not in error["message"]
+        with pytest.raises(openai.BadRequestError) as refusal:
+            await client.chat.completions.create(model=asked["model"], messages=user_message("a" * 8193))
+        assert refusal.value.param == "messages"
+        for path, body, param in (
+            ("/v1/query", {"question": "?", "settings": {"temperature": 11}}, "settings.temperature"),
+            ("/v1/query", {"question": "?", "image_url": "s3://"}, "image_url"),
+            ("/v1/gaze", {"eye": [2, 2], "image_url": "s3://bucket/face.jpg"}, "eye"),
+            ("/v1/jobs", {"skill": "query", "question": "?", "max_attempts": 0}, "max_attempts"),
+        ):
+            error = (await http.post(path, json=body)).json()["error"]
+            assert (error["code"], error["param"]) == ("invalid_argument", param)
+
+
 async def test_a_model_without_a_worker_is_not_found(streaming_gateway: GatewayProcess, client: Any) -> None:
     known = len(streaming_gateway.lines)
     async with asyncio.timeout(SECONDS), http_client(streaming_gateway) as http:

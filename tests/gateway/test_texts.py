@@ -196,6 +196,9 @@ async def test_a_model_without_the_skill_and_too_many_texts_are_refused(
             assert error["code"] == code
             if len(given) == 2_049:
                 assert "2049 texts" in error["message"] and "2048" in error["message"]
+        for wrong, param in (({"dimensions": 0}, "dimensions"), ({"input": "a" * 1_100_000}, "input")):
+            body = {"model": "embedder", "input": "a", **wrong}
+            assert (await http.post("/v1/embeddings", json=body)).json()["error"]["param"] == param
         many = {"model": "embedder", "input": ["a"] * 257}
         later = await http.post("/v1/embeddings", json=many, headers={"prefer": "respond-async"})
         assert (later.status_code, later.json()["error"]["code"]) == (400, "unsupported_value")
@@ -226,4 +229,9 @@ async def test_one_bad_text_refuses_a_request_of_several_jobs(texts: tuple[Gatew
     async with asyncio.timeout(SECONDS), http_client(texts[0]) as http:
         given = ["a"] * 300 + ["long " * 2_000]
         answer = await http.post("/v1/embeddings", json={"model": "embedder", "input": given})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "context_length_exceeded")
+        # the header and the message name the job with the bad text, not another one that was cancelled
+        job = (await http.get(f"/v1/jobs/{answer.headers['x-stoop-job-id']}")).json()
+        assert (job["status"], job["result"]["failure"]["code"]) == ("failed", "context_overflow")
+        assert error["message"].endswith(f"(job {job['id']})")

@@ -1,5 +1,6 @@
 """`stoop chat`: one message, or a conversation in the terminal."""
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,16 +10,20 @@ import typer
 
 from stoop.cli import render
 from stoop.cli.exit_codes import FAILED, exit_on_error
-from stoop.cli.result import await_answer
-from stoop.cli.skill_options import SkillOptions, with_options
+from stoop.cli.result import await_answer, show_answer
+from stoop.cli.skill_options import TextOptions, with_options
 from stoop.client.blocking import Client
 from stoop.config import ProducerConfig
 from stoop.errors import ConfigError, StoopError
+from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 
 __all__ = ["chat"]
 
-_HELP = "Enter a message; /image FILE adds an image to it; /new starts another chat; an empty line or Ctrl-D ends."
+_HELP = (
+    "Enter a message; /image FILE adds an image to it; /new starts another chat; Ctrl-C stops an answer; an empty line"
+    " or Ctrl-D ends."
+)
 
 
 @dataclass(slots=True)
@@ -57,7 +62,7 @@ def chat(
     system: Annotated[str | None, typer.Option(help="Instructions for the model, before the messages.")] = None,
     date: Annotated[str | None, typer.Option(help="Today's date for models that ask, as 2026-01-31.")] = None,
     *,
-    options: SkillOptions,
+    options: TextOptions,
 ) -> None:
     """Write the next message of a chat.
 
@@ -73,21 +78,19 @@ def chat(
                 _converse(client, options, conversation, date)
                 return
             conversation.add_question(message)
-            _ask(client, options, conversation, date, stream=options.stream)
+            _ask(client, options, conversation, date)
 
 
-def _check(options: SkillOptions, message: str | None) -> None:
+def _check(options: TextOptions, message: str | None) -> None:
     if options.stream and options.json:
         raise typer.BadParameter("choose --stream or --json")
     if options.no_wait and options.stream:
         raise typer.BadParameter("--no-wait goes without --stream")
-    if options.draw:
-        raise typer.BadParameter("--draw goes with detect and point")
     if message is None and (options.json or options.no_wait):
         raise typer.BadParameter("--json and --no-wait need a message")
 
 
-def _converse(client: Client, options: SkillOptions, conversation: _Conversation, date: str | None) -> None:
+def _converse(client: Client, options: TextOptions, conversation: _Conversation, date: str | None) -> None:
     if sys.stdin.isatty():
         render.print_aside(_HELP)
     for line in _lines():
@@ -100,20 +103,33 @@ def _converse(client: Client, options: SkillOptions, conversation: _Conversation
             conversation.forget()
         else:
             conversation.add_question(line)
-            _answer(client, options, conversation, date)
+            with _costing_one_question(conversation):
+                _answer(client, options, conversation, date)
 
 
-def _answer(client: Client, options: SkillOptions, conversation: _Conversation, date: str | None) -> None:
-    """Answer the last question. At a terminal, an error costs only this question, not the conversation."""
+@contextlib.contextmanager
+def _costing_one_question(conversation: _Conversation) -> Iterator[None]:
+    """At a terminal, let an error or Ctrl-C cost only the last question, not the conversation."""
     try:
-        result = _ask(client, options, conversation, date, stream=True)
-    except StoopError as error:
+        yield
+    except (StoopError, KeyboardInterrupt) as error:
         if not sys.stdin.isatty():
             raise
-        render.print_error(error, exit_code=FAILED, as_json=False)
+        if isinstance(error, StoopError):
+            render.print_error(error, exit_code=FAILED, as_json=False)
+        else:
+            render.print_aside("\n(stopped: the chat goes on without this question)")
         conversation.drop_question()
-        return
-    assert result is not None, "a conversation waits for its answers"
+
+
+def _answer(client: Client, options: TextOptions, conversation: _Conversation, date: str | None) -> None:
+    """Answer the last question. Ctrl-C cancels the job, because nobody waits for its answer any more."""
+    job = _prepare(client, options, conversation, date, stream=True)
+    try:
+        result = show_answer(client, client.submit(job), stream=True)
+    except KeyboardInterrupt:
+        client.cancel(job.id)  # obeyed even if it comes before the job
+        raise
     conversation.add_answer(result)
 
 
@@ -131,12 +147,16 @@ def _lines() -> Iterator[str]:
         yield line
 
 
-def _ask(
-    client: Client, options: SkillOptions, conversation: _Conversation, date: str | None, *, stream: bool
-) -> Result | None:
-    job = client.prepare("chat", settings=options.settings, messages=conversation.messages, stream=stream, date=date)
-    job_id = client.submit(job)
+def _ask(client: Client, options: TextOptions, conversation: _Conversation, date: str | None) -> None:
+    job_id = client.submit(_prepare(client, options, conversation, date, stream=options.stream))
     if options.no_wait:
         render.print_submitted(job_id, as_json=options.json)
-        return None
-    return await_answer(client, job_id, stream=stream, as_json=options.json)
+    else:
+        await_answer(client, job_id, stream=options.stream, as_json=options.json)
+
+
+def _prepare(
+    client: Client, options: TextOptions, conversation: _Conversation, date: str | None, *, stream: bool
+) -> Job:
+    settings, messages = options.settings, conversation.messages
+    return client.prepare("chat", settings=settings, messages=messages, stream=stream, date=date)

@@ -11,7 +11,7 @@ from stoop.config import ProducerConfig
 from stoop.errors import NotFound
 from stoop_schemas.result import Result
 
-__all__ = ["await_answer", "result"]
+__all__ = ["await_answer", "result", "show_answer"]
 
 
 def result(
@@ -37,14 +37,21 @@ def result(
 def await_answer(client: Client, job_id: str, *, stream: bool, as_json: bool) -> Result:
     """Print the answer, whole or as it streams. After Ctrl-C, print how to resume or cancel."""
     try:
-        if stream:
-            render.print_stream(client.stream(job_id, client.config.timeout_seconds))
-        answered = client.result(job_id)
+        return show_answer(client, job_id, stream=stream, as_json=as_json)
     except KeyboardInterrupt:
         render.print_aside(
             f"\njob {job_id} keeps running: `stoop result {job_id}` waits for it, `stoop cancel {job_id}` ends it"
         )
         raise
+
+
+def show_answer(client: Client, job_id: str, *, stream: bool, as_json: bool = False) -> Result:
+    """Wait for the answer and print it, whole or as it streams."""
+    if stream:
+        render.print_stream(client.stream(job_id, client.config.timeout_seconds))
+    answered = client.result(job_id)
     if not stream:
         render.print_result(answered, as_json=as_json)
+    elif answered.finish_reason == "length":
+        render.print_aside("(the answer is cut at the limit)")
     return answered

@@ -12,7 +12,7 @@ import typer
 from stoop.form_option import form_option
 from stoop_schemas.skill import Settings
 
-__all__ = ["JobOptions", "SkillOptions", "sampling", "with_options"]
+__all__ = ["JobOptions", "SkillOptions", "TextOptions", "sampling", "with_options"]
 
 
 def sampling(help_text: str) -> Any:
@@ -40,15 +40,13 @@ class JobOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SkillOptions(JobOptions):
-    """Options that run a skill whose answer is written text or places in an image, and show the answer."""
+class TextOptions(JobOptions):
+    """Options that run a skill whose answer is written text, and show the answer."""
 
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer as it is generated.")] = False
-    draw: Annotated[Path | None, typer.Option(help="Write the image with the answer drawn on it.")] = None
     temperature: Annotated[float | None, sampling("0 always takes the likeliest token.")] = None
     top_p: Annotated[float | None, sampling("Sample from this share of the likeliest tokens.")] = None
     max_tokens: Annotated[int | None, sampling("Maximum tokens in the answer.")] = None
-    max_objects: Annotated[int | None, sampling("Maximum number of boxes or points.")] = None
     seed: Annotated[int | None, sampling("The same seed repeats the same answer.")] = None
 
     top_k: Annotated[int | None, sampling("Sample from this many of the likeliest tokens.")] = None
@@ -60,6 +58,14 @@ class SkillOptions(JobOptions):
     min_pixels: Annotated[int | None, sampling("Enlarge smaller images to this many pixels (Qwen3-VL).")] = None
     max_pixels: Annotated[int | None, sampling("Shrink larger images to this many pixels (Qwen3-VL).")] = None
     adapter: Annotated[str | None, typer.Option(help="The id of a LoRA adapter of the worker.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkillOptions(TextOptions):
+    """Options that run a skill whose answer is written text or places in an image, and show the answer."""
+
+    draw: Annotated[Path | None, typer.Option(help="Write the image with the answer drawn on it.")] = None
+    max_objects: Annotated[int | None, sampling("Maximum number of boxes or points.")] = None
 
 
 def _default(field: Field[Any]) -> Any:

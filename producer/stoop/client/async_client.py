@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from stoop.client.build_job import answer, build_job, checked
+from stoop.client.build_job import answer, build_job, checked, sized
 from stoop.client.job_client import JobClient
 from stoop.client.segment_stream import SegmentStream
 from stoop.client.speech_methods import SpeechMethods
@@ -77,6 +77,7 @@ class AsyncClient(SpeechMethods, JobClient):
         messages = fields.get("messages") or []
         sources = image_sources(messages)
         if sources:
+            settings = sized(settings, messages)
             given["messages"] = with_addresses(messages, [_ANY_ADDRESS] * len(sources))
         job = build_job(skill, settings=settings, **given)
         if sources:
@@ -171,8 +172,8 @@ class AsyncClient(SpeechMethods, JobClient):
         With `stream` the message is an async iterator of its text. `messages` are in OpenAI's form: each has a `role`
         (system, user or assistant) and a `content`, which is a string or a list of parts, {"type": "text", "text": ...}
         and {"type": "image_url", "image_url": {"url": image}}; such an image may be anything that `image` may be
-        elsewhere. A model that uses today's date gets `date` (2026-01-31); without one, the same messages make the same
-        prompt on any day.
+        elsewhere. If each has the `detail` "low" beside its `url`, the setting `max_pixels` is 262144. A model that
+        uses today's date gets `date` (2026-01-31); without one, the same messages make the same prompt on any day.
         """
         job = await self.prepare("chat", settings=settings, messages=messages, stream=stream, date=date)
         return {"message": await self._text(job)} if stream else await self._answer(job)

@@ -11,13 +11,14 @@ from stoop.errors import InvalidJob
 from stoop_schemas import names
 from stoop_schemas.address import parse_object
 from stoop_schemas.allowed import AllowedBuckets
+from stoop_schemas.chat_images import most_pixels
 from stoop_schemas.failure import Failure, FailureCode, Rejected
 from stoop_schemas.job import Job, check
 from stoop_schemas.result import Result
 from stoop_schemas.skills import skills
 from stoop_schemas.unknown import meant, refuse_unknown_fields, refuse_unknown_settings
 
-__all__ = ["answer", "build_job", "checked", "within"]
+__all__ = ["answer", "build_job", "checked", "sized", "within"]
 
 
 def build_job(skill: str, *, settings: Mapping[str, Any] | None = None, **fields: Any) -> Job:
@@ -47,7 +48,20 @@ def checked(job: Job) -> Job:
     try:
         return check(job)
     except Rejected as rejected:
-        raise InvalidJob(rejected.failure) from rejected
+        raise InvalidJob(rejected.failure, rejected.field) from rejected
+
+
+def sized(settings: Mapping[str, Any] | None, messages: Any) -> Mapping[str, Any]:
+    """Return the settings, with `max_pixels` by the `detail` of the messages' images if they have none themselves.
+
+    Raises `InvalidJob`.
+    """
+    given = settings or {}
+    try:
+        most = most_pixels(messages)
+    except Rejected as rejected:
+        raise InvalidJob(rejected.failure, rejected.field) from None
+    return given if most is None or given.get("max_pixels") is not None else {**given, "max_pixels": most}
 
 
 def within(allowed: AllowedBuckets, job: Job) -> Job:
@@ -55,13 +69,14 @@ def within(allowed: AllowedBuckets, job: Job) -> Job:
 
     Raises `InvalidJob` (image_forbidden, audio_forbidden) if not.
     """
-    wanted = [(image, "image", FailureCode.IMAGE_FORBIDDEN) for image in job.images]
+    images = "messages" if job.image is None else "image"
+    wanted = [(image, "image", images, FailureCode.IMAGE_FORBIDDEN) for image in job.images]
     if job.audio is not None:
-        wanted.append((job.audio, "audio", FailureCode.AUDIO_FORBIDDEN))
-    for address, noun, code in wanted:
+        wanted.append((job.audio, "audio", "audio", FailureCode.AUDIO_FORBIDDEN))
+    for address, noun, field, code in wanted:
         if address.startswith("s3://") and not allowed.permits(_path(address), job.tenant):
             message = f"the {noun}'s bucket or prefix is not allowed for this job's tenant: see STOOP_ALLOWED_BUCKETS"
-            raise InvalidJob(Failure.of(code, message))
+            raise InvalidJob(Failure.of(code, message), field)
     return job
 
 

@@ -26,7 +26,10 @@ async def answer_job(call: Call, job: Job, write: Callable[[Result], Any]) -> Re
 
 
 async def answer_jobs(call: Call, jobs: Sequence[Job], write: Callable[[Sequence[Result]], Any]) -> Response:
-    """Do the same for an answer that takes several jobs. If one fails, nothing waits for the others any longer."""
+    """Do the same for an answer that takes several jobs. If one fails, nothing waits for the others any longer.
+
+    The header `x-stoop-job-id` names all of the jobs, or the one that failed.
+    """
     if len(jobs) == 1:
         return await answer_job(call, jobs[0], lambda result: write([result]))
     if call.wants_no_wait:
@@ -62,6 +65,7 @@ async def _results_of(call: AdmittedCall, jobs: Sequence[Job]) -> list[Result]:
         async with asyncio.TaskGroup() as group:
             waits = [group.create_task(result_of_part(job)) for job in jobs]
     except ExceptionGroup as errors:
+        call.headers.pop("x-stoop-job-id", None)  # it names the job that was submitted last
         raise errors.exceptions[0] from None
     return [wait.result() for wait in waits]
 

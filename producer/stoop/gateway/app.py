@@ -124,6 +124,8 @@ def _cors(gateway: Gateway) -> list[Middleware]:
 
 async def _refused(request: Request, error: ApiError) -> Response:
     request.state.facts["code"] = error.code
+    if error.job_id is not None:
+        request.state.facts["job"] = error.job_id
     response = Response(error.body, error.status, error.headers, media_type="application/json")
     for name, value in request.state.headers.items():
         response.headers.setdefault(name, value)

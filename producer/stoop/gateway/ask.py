@@ -13,7 +13,10 @@ _GAZE: Final = "gaze"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A caller's request for one job. `fields` are further fields of `stoop_schemas.job.Job`."""
+    """A caller's request for one job. `fields` are further fields of `stoop_schemas.job.Job`.
+
+    `names` has the request's own names of the job's fields, where they differ: `{"settings.top_p": "top_p"}`.
+    """
 
     skill: str
     image: str | bytes | None = None
@@ -21,6 +24,7 @@ class Ask:
     model: str | None = None
     lane: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_gaze(skill: str, object: str | None, spatial_refs: object) -> bool:

@@ -65,7 +65,8 @@ class AudioRequest(msgspec.Struct, frozen=True, kw_only=True):
             "parallel": cut,
             "stream": form.stream,
         }
-        return Ask(self.skill, settings={"temperature": form.temperature or None}, model=form.model, fields=fields)
+        settings = {"temperature": form.temperature or None}
+        return Ask(self.skill, settings=settings, model=form.model, fields=fields, names={"audio": "file"})
 
 
 async def read_audio(call: Call, skill: Skill) -> AudioRequest:

@@ -1,7 +1,7 @@
 """The lines of a batch: turns OpenAI's or Moondream's line into a job, and the job's end into a line of the output."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -51,7 +51,7 @@ class BatchLine:
         ask = await self._ask(gateway.models)
         fields = {**ask.fields, "stream": False, "deadline": 1000 * state.batch.expires_at}
         lane = ask.lane or (state.key.lanes[0] if state.key.lanes else _BULK)
-        ask = Ask(ask.skill, ask.image, settings=ask.settings, model=ask.model, lane=lane, fields=fields)
+        ask = replace(ask, lane=lane, fields=fields)
         return await job_of(gateway, state.key, ask, id=job_id_from(seed.encode(), state.key.tenant))
 
     async def _ask(self, models: Models) -> Ask:

@@ -14,7 +14,7 @@ from stoop.gateway.answer import answer_job
 from stoop.gateway.ask import Ask
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
-from stoop.gateway.chat_request import ChatRequest, check_chat, conversation, most_pixels, one_question
+from stoop.gateway.chat_request import ChatRequest, check_chat, conversation, one_question
 from stoop.gateway.errors import ApiError
 from stoop.gateway.images import image_of
 from stoop.gateway.models import Models
@@ -24,7 +24,7 @@ from stoop.gateway.submission import prepare
 from stoop_schemas.job import Job
 from stoop_schemas.response_format import TextFormat
 from stoop_schemas.result import Result
-from stoop_schemas.skill import Skill
+from stoop_schemas.skill import Settings, Skill
 from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
 
 __all__ = ["ChatCompletion", "answer_chat", "chat_ask", "completion"]
@@ -68,7 +68,8 @@ async def _next_message(body: ChatRequest) -> Ask:
     if _reasons(body):
         raise ApiError(400, "unsupported_parameter", "this model has no switch for reasoning", param="reasoning")
     fields = {"messages": await conversation(body.messages), "stream": bool(body.stream), "deadline": body.deadline}
-    return Ask(Skill.CHAT.value, model=body.model, lane=body.lane, settings=_settings(body), fields=fields)
+    settings, names = _settings(body), _names(body)
+    return Ask(Skill.CHAT.value, model=body.model, lane=body.lane, settings=settings, fields=fields, names=names)
 
 
 async def _one_answer(body: ChatRequest) -> Ask:
@@ -93,6 +94,7 @@ async def _one_answer(body: ChatRequest) -> Ask:
             "stream": bool(body.stream),
             "deadline": body.deadline,
         },
+        names=_names(body),
     )
 
 
@@ -109,8 +111,17 @@ def _settings(body: ChatRequest) -> dict[str, Any]:
         "response_format": None if isinstance(body.response_format, TextFormat) else body.response_format,
         "regex": body.regex,
         "min_pixels": body.min_pixels,
-        "max_pixels": most_pixels(body),
+        "max_pixels": body.max_pixels,
     }
+
+
+def _names(body: ChatRequest) -> dict[str, str]:
+    """Return the names that a body has for the fields of a job."""
+    asked = {"image": "messages", "question": "messages"} | ({} if body.object else {"object": "messages"})
+    settings = {f"settings.{name}": name for name in Settings.__struct_fields__}
+    if body.max_completion_tokens is not None:
+        settings["settings.max_tokens"] = "max_completion_tokens"
+    return settings | asked | {"settings.adapter": "model"}
 
 
 def _reasons(body: ChatRequest) -> bool | None:

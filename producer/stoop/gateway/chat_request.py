@@ -1,6 +1,6 @@
 """OpenAI's chat request: the parameters that are read, ignored without harm, or refused by their names."""
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,12 +20,8 @@ __all__ = [
     "TextPart",
     "check_chat",
     "conversation",
-    "most_pixels",
     "one_question",
 ]
-
-
-_LOW_PIXELS: Final = 512 * 512  # the size to which OpenAI shrinks an image of low detail
 
 
 class ImageUrl(msgspec.Struct, frozen=True):
@@ -42,9 +38,14 @@ class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
 
 
 class ImagePart(msgspec.Struct, frozen=True, tag_field="type", tag="image_url"):
-    """An image of a message."""
+    """An image of a message; in the short form, its address alone."""
 
-    image_url: ImageUrl
+    image_url: ImageUrl | str
+
+    @property
+    def shown(self) -> ImageUrl:
+        """The image, of either form."""
+        return ImageUrl(self.image_url) if isinstance(self.image_url, str) else self.image_url
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -131,24 +132,10 @@ def one_question(messages: list[Message]) -> Question:
             elif message.role != "user":
                 raise _unsupported("an image belongs to the user message")
             else:
-                images.append(part.image_url.url)
+                images.append(part.shown.url)
     if len(images) > 1:
         raise _unsupported("this model looks at one image: send one")
     return Question("\n".join(text for text in texts if text), images[0] if images else None)
-
-
-def most_pixels(body: ChatRequest) -> int | None:
-    """Return the most pixels of an image that a body asks for, itself or by the low `detail` of all its images."""
-    if body.max_pixels is not None:
-        return body.max_pixels
-    details = {
-        part.image_url.detail
-        for message in body.messages
-        if isinstance(message.content, list)
-        for part in message.content
-        if isinstance(part, ImagePart)
-    }
-    return _LOW_PIXELS if details == {"low"} else None
 
 
 async def conversation(messages: list[Message]) -> list[dict[str, Any]]:
@@ -169,11 +156,14 @@ async def _content_of(message: Message) -> str | list[dict[str, Any]]:
     if not isinstance(message.content, list):
         return message.content or ""
     return [
-        {"type": "text", "text": part.text}
-        if isinstance(part, TextPart)
-        else {"type": "image_url", "image_url": {"url": await image_of(part.image_url.url, "messages")}}
+        {"type": "text", "text": part.text} if isinstance(part, TextPart) else await _image_part(part.shown)
         for part in message.content
     ]
+
+
+async def _image_part(image: ImageUrl) -> dict[str, Any]:
+    shown = {"url": await image_of(image.url, "messages")}
+    return {"type": "image_url", "image_url": shown if image.detail is None else {**shown, "detail": image.detail}}
 
 
 def _unsupported(message: str) -> ApiError:

@@ -7,6 +7,7 @@ It is OpenAI's shape, whose clients show all four. They repeat 409, 429 and ever
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -32,7 +33,7 @@ from stoop.errors import (
 )
 from stoop_schemas.failure import Failure, FailureCode
 
-__all__ = ["ApiError", "from_stoop", "shutting_down"]
+__all__ = ["ApiError", "from_stoop", "in_names_of", "shutting_down"]
 
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -72,6 +73,10 @@ _CODES: Final[Mapping[FailureCode, str]] = {
 }
 """OpenAI's own codes; for all other failures the code is the failure's."""
 
+
+_SETTING: Final = re.compile(r"\bsettings\.\w+")
+_NO_PARAMETERS: Final = ("id", "tenant", "idempotency_key", "traceparent", "signature")
+"""Fields of a job that no body of a request has."""
 
 _STORE_REFUSES: Final = (
     "the object store refuses this gateway: its operator must check its credentials and their rights, which are"
@@ -136,10 +141,12 @@ def shutting_down() -> ApiError:
 def from_stoop(error: StoopError, job_id: str | None = None) -> ApiError:
     """Return the HTTP form of an error of the client."""
     match error:
-        case InvalidJob(failure=failure):
-            return _failed(failure, job_id)
+        case InvalidJob(failure=failure, field=field):
+            api_error = _failed(failure, job_id)
+            api_error.param = None if field in _NO_PARAMETERS else field
+            return api_error
         case JobFailed(failure=failure, result=result):
-            return _failed(failure, job_id or result.id)
+            return _failed(failure, result.id or job_id)
         case AudioUnreadable():
             return ApiError(400, FailureCode.AUDIO_UNDECODABLE, str(error))
         case ImageUnreadable():
@@ -152,6 +159,16 @@ def from_stoop(error: StoopError, job_id: str | None = None) -> ApiError:
             return ApiError(404, "job_not_found", "there is no such job, or not any more", job_id=job_id)
         case _:
             return _unanswered(error, job_id)
+
+
+def in_names_of(names: Mapping[str, str], error: InvalidJob) -> ApiError:
+    """Return the HTTP form of a refusal, with the caller's own names of the job's fields, as in `Ask.names`."""
+    api_error = from_stoop(error)
+    if api_error.param is not None:
+        api_error.param = names.get(api_error.param, api_error.param)
+    # other fields keep their names: in a message they are also words, such as image and question
+    api_error.message = _SETTING.sub(lambda found: names.get(found[0], found[0]), api_error.message)
+    return api_error
 
 
 def _failed(failure: Failure, job_id: str | None) -> ApiError:

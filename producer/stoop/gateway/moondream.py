@@ -122,8 +122,10 @@ async def refuse_skill(call: Call, skill: str) -> NoReturn:
 async def skill_ask(skill: str, body: SkillRequest) -> Ask:
     """Return the job that a body asks for. Raises an `ApiError` (400)."""
     fields = {name: getattr(body, name, None) for name in _FIELDS}
+    names = {"image": "image_url"}
     if isinstance(body, GazeRequest):
         fields["spatial_refs"] = [body.eye]
+        names["spatial_refs"] = "eye"
     elif is_gaze(skill, fields["object"], fields["spatial_refs"]):
         skill, fields["object"] = Skill.GAZE, None
     settings = body.settings.values() if body.settings else {}
@@ -134,4 +136,5 @@ async def skill_ask(skill: str, body: SkillRequest) -> Ask:
         model=body.model,
         lane=body.lane,
         fields=fields,
+        names=names,
     )

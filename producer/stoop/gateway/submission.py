@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from stoop.errors import InvalidJob
 from stoop.gateway.admitted import AdmittedCall
 from stoop.gateway.ask import Ask
 from stoop.gateway.call import Call
-from stoop.gateway.errors import ApiError
+from stoop.gateway.errors import ApiError, in_names_of
 from stoop.gateway.gateway import Gateway
 from stoop.gateway.job_ids import new_job_id
 from stoop.gateway.keys import ApiKey
@@ -47,7 +48,10 @@ async def job_of(gateway: Gateway, key: ApiKey, ask: Ask, **fields: Any) -> Job:
     settings = {name: value for name, value in ask.settings.items() if value is not None}
     if adapter is not None:
         settings.setdefault("adapter", adapter)
-    return await gateway.client.prepare(ask.skill, ask.image, settings=settings, **job_fields)
+    try:
+        return await gateway.client.prepare(ask.skill, ask.image, settings=settings, **job_fields)
+    except InvalidJob as error:
+        raise in_names_of(ask.names, error) from None
 
 
 async def submit(call: AdmittedCall, job: Job) -> str:

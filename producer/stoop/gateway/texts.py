@@ -165,7 +165,8 @@ async def _embed_jobs(call: Call, model: str | None, texts: list[str], param: st
     _check_texts(texts, param)
     await call.gateway.models.check(model, Skill.EMBED, "embeddings")
     asked = [{"input": part, **fields} for part in _parts(texts)]
-    return await _prepare_all(call, [Ask(Skill.EMBED.value, model=model, fields=each) for each in asked])
+    asks = [Ask(Skill.EMBED.value, model=model, fields=each, names={"input": param}) for each in asked]
+    return await _prepare_all(call, asks)
 
 
 async def _prepare_all(call: Call, asks: list[Ask]) -> list[Job]:

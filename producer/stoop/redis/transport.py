@@ -191,7 +191,7 @@ def _check(job: Job) -> None:
     try:
         check(job)
     except Rejected as error:
-        raise InvalidJob(error.failure) from error
+        raise InvalidJob(error.failure, error.field) from error
 
 
 def _chunks(jobs: Sequence[Job]) -> list[list[int]]:

@@ -112,7 +112,7 @@ def test_errors_have_codes_and_advice(demo_gateway: GatewayProcess, picture: Pic
             ((MODEL, [*good, tensor("STREAM", 1)]), "INVALID_ARGUMENT", "STREAM must be BOOL"),
             ((MODEL, [*good, tensor("STREAM", True)]), "INVALID_ARGUMENT", "call ModelStreamInfer"),
             ((MODEL, [*good, tensor("COLOUR", "red")]), "INVALID_ARGUMENT", "known are SKILL, QUESTION"),
-            ((MODEL, [*good, tensor("TEMPERATURE", -1.0)]), "INVALID_ARGUMENT", "temperature"),
+            ((MODEL, [*good, tensor("TEMPERATURE", -1.0)]), "INVALID_ARGUMENT", "TEMPERATURE is -1.0"),
             ((MODEL, [*good, tensor("IMAGE", b"\x89PNG\r\n")]), "INVALID_ARGUMENT", "image"),
             ((MODEL, [*good, tensor("IMAGE", "s3://stoop/nothing.png")]), "NOT_FOUND", "image_not_found"),
             ((MODEL, [*good, tensor("MODEL", "gpt-4")]), "NOT_FOUND", "model_not_found"),

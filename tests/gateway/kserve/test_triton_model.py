@@ -101,10 +101,11 @@ async def test_a_failed_job_is_an_error_with_its_code(streams: bool) -> None:
     [
         ({"SKILL": b"query"}, "INVALID_ARG", "needs a question"),
         ({"QUESTION": b"?"}, "INVALID_ARG", "SKILL"),
+        ({**QUERY, "MAX_TOKENS": 0}, "INVALID_ARG", "MAX_TOKENS is 0"),
         ({"SKILL": b"segment", "OBJECT": b"cat", "IMAGE": IMAGE}, "UNSUPPORTED", "detect gives boxes"),
         ({**QUERY, "MODEL": b"no-such"}, "NOT_FOUND", "model_not_found: no worker serves the model 'no-such'"),
     ],
-    ids=["no question", "no skill", "segment", "unknown model"],
+    ids=["no question", "no skill", "no tokens", "segment", "unknown model"],
 )
 async def test_a_wrong_request_is_an_error_and_submits_no_job(
     inputs: dict[str, Value], code: str, expected: str

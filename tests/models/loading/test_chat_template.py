@@ -57,6 +57,7 @@ def test_without_a_date_the_text_is_the_same_on_any_day() -> None:
     [
         ({"chat_template.jinja": "A", "chat_template.json": '{"chat_template": "B"}'}, "A"),
         ({"chat_template.json": '{"chat_template": "B"}', "tokenizer_config.json": '{"chat_template": "C"}'}, "B"),
+        ({"chat_template.json": "{}", "tokenizer_config.json": '{"chat_template": "C"}'}, "C"),
         ({"tokenizer_config.json": '{"chat_template": "C{{ eos_token }}", "eos_token": {"content": "</s>"}}'}, "C</s>"),
         ({"tokenizer_config.json": '{"chat_template": [{"name": "default", "template": "D"}]}'}, "D"),
     ],

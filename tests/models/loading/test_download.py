@@ -1,5 +1,6 @@
 """Finding models without a network: the test supplies the function that downloads."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from huggingface_hub.errors import GatedRepoError
 
 from stoop_worker.errors import CheckpointError
+from stoop_worker.local.engine import LocalEngine
+from stoop_worker.models.catalog import read_catalog
 from stoop_worker.models.loading.download import Source, locate, snapshot
 from stoop_worker.models.moondream.config import ModelConfig
 from stoop_worker.models.moondream.files import mismatch, read_config, read_tokenizer
@@ -60,6 +63,20 @@ def test_the_known_repository_is_pinned(folder: Path) -> None:
 def test_another_repository_needs_a_pinned_revision(folder: Path, revision: str | None) -> None:
     with pytest.raises(CheckpointError, match="someone/else: give a revision to pin"):
         locate("someone/else", revision, FakeHub({"someone/else": folder}))
+
+
+def test_the_error_that_asks_for_a_revision_names_the_page_and_the_licence() -> None:
+    with pytest.raises(CheckpointError) as caught:
+        locate("someone/else", None, FakeHub({}), licence="Some Community License")
+    for part in ("https://huggingface.co/someone/else", "Some Community License"):
+        assert part in str(caught.value)
+
+
+async def test_a_short_name_without_a_pinned_revision_names_its_licence() -> None:
+    entry = next(each for each in read_catalog().entries.values() if each.revision is None)
+    with pytest.raises(CheckpointError, match=re.escape(entry.licence)):
+        async with LocalEngine(entry.name, device="cpu"):
+            pass
 
 
 @pytest.mark.parametrize("source", ["no-such-folder", "/no/such/folder", Path("no/folder"), "a/b/c"])

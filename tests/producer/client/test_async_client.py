@@ -17,6 +17,12 @@ from tests.producer.scripted import ScriptedTransport, answer, failing
 
 IMAGE = "s3://photos/cat.jpg"
 PHOTO = {"type": "image_url", "image_url": {"url": IMAGE}}
+
+
+def shown(**more: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": IMAGE, **more}}
+
+
 REQUIRED = inspect.Parameter.empty
 
 
@@ -85,6 +91,7 @@ async def test_a_streamed_answer_has_its_reasoning_first() -> None:
         ([{"role": "user", "content": 3}], r"`\$.messages\[0\].content`"),
         ([{"role": "user", "content": ["hello"]}], r"`\$.messages\[0\].content\[0\]`"),
         ([], "give `messages`"),
+        ([{"role": "user", "content": [shown(detail="tiny")]}], "detail of an image must be one of auto, low"),
     ],
 )
 async def test_messages_in_another_form_are_refused_with_their_place(messages: Any, fault: str) -> None:
@@ -93,6 +100,25 @@ async def test_messages_in_another_form_are_refused_with_their_place(messages: A
         with pytest.raises(InvalidJob, match=fault):
             await client.chat(messages)
     assert transport.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "settings", "most"),
+    [
+        ([shown(detail="low")], None, 512 * 512),
+        ([shown(detail="low"), shown(detail="low")], {"temperature": 0.0}, 512 * 512),
+        ([shown(detail="low")], {"max_pixels": 65536}, 65536),
+        ([shown(detail="low"), shown(detail="high")], None, None),
+        ([shown(detail="low"), shown()], None, None),
+        ([shown(detail="original")], None, None),
+        ([{"type": "image_url", "image_url": IMAGE}], None, None),
+    ],
+)
+async def test_low_detail_of_all_images_makes_them_small(parts: Any, settings: Any, most: int | None) -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport) as client:
+        job = await client.prepare("chat", messages=[{"role": "user", "content": parts}], settings=settings)
+    assert (job.settings.max_pixels, job.images) == (most, [IMAGE] * len(parts))
 
 
 async def test_a_stream_is_the_jobs_events() -> None:

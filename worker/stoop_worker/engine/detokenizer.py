@@ -19,12 +19,16 @@ class _Tokenizer(Protocol):
 
 
 class Detokenizer:
-    """Releases whole words as they complete; `text` is all text released. The text ends before any of `stops`."""
+    """Releases whole words as they complete; `text` is all text released. The text ends before any of `stops`.
 
-    def __init__(self, tokenizer: _Tokenizer, stops: Sequence[str] = ()) -> None:
+    Without `whole_words` it releases every character as soon as all of its bytes are there.
+    """
+
+    def __init__(self, tokenizer: _Tokenizer, stops: Sequence[str] = (), *, whole_words: bool = True) -> None:
         self._tokenizer = tokenizer
         self._piece = tokenizer.piece
         self._stops = StopStrings(stops) if stops else None
+        self._whole_words = whole_words
         self._open = ""  # the text that is not released yet
         self._pieces: list[str] = []
         # while only the text of all ids together is known:
@@ -85,22 +89,26 @@ class Detokenizer:
             self._before, self._ids, self._held = "", self._ids[-1:], newest
 
     def _release(self, text: str) -> str:
-        """Return the words of a text that are complete, and keep the rest."""
-        last = text[-1:]
-        is_whole = last == "\n" or (last >= _FIRST_CJK and _is_cjk(last))
-        end = len(text) if is_whole else text.rfind(" ") + 1
+        """Return the words or characters of a text that are complete, and keep the rest."""
+        end = _end_of_words(text) if self._whole_words else len(text.rstrip(_TORN))
         piece, self._open = text[:end], text[end:]
         return self._give(piece, self._open) if piece or self._stops is not None else ""
 
     def _give(self, piece: str, following: str) -> str:
         if self._stops is not None:
-            piece = self._stops.push(piece, following)
+            piece = self._stops.push(piece, following.rstrip(_TORN))
         if piece:
             self._pieces.append(piece)
         return piece
 
     def _forget(self) -> None:
         self._before, self._ids, self._held = "", [], ""
+
+
+def _end_of_words(text: str) -> int:
+    last = text[-1:]
+    is_whole = last == "\n" or (last >= _FIRST_CJK and _is_cjk(last))
+    return len(text) if is_whole else text.rfind(" ") + 1
 
 
 def _is_cjk(character: str) -> bool:

@@ -76,7 +76,7 @@ class EngineThread:
         self._checked = False  # True once the pages were checked after the last work; used only by the engine's thread
         # written by the engine's thread, read by any
         self._rounds = 0
-        self._fault: Exception | None = None
+        self._fault: BaseException | None = None
         self._stats = engine.stats
 
     @property
@@ -90,7 +90,7 @@ class EngineThread:
         return not self._ended
 
     @property
-    def fault(self) -> Exception | None:
+    def fault(self) -> BaseException | None:
         """The exception that ended the loop, with its traceback; None while the loop runs or after `stop`."""
         return self._fault
 
@@ -151,7 +151,9 @@ class EngineThread:
         prepared: _Message
         try:
             prepared = self._engine.prepare(request)
-        except Exception as error:  # a bug: it must end the engine's thread, not the caller's
+        except (KeyboardInterrupt, SystemExit):  # the caller's own
+            raise
+        except BaseException as error:  # a bug, or a library's panic: it must end the engine's thread, not the caller's
             prepared = error
         with self._changed:
             self._preparing.discard(request.id)
@@ -168,7 +170,7 @@ class EngineThread:
         message: _Message
         try:
             message = finish()
-        except Exception as error:  # a bug: it must end the engine's thread, as it would in a step
+        except BaseException as error:  # a bug: it must end the engine's thread, as it would in a step
             message = error
         with self._changed:
             self._send(message)
@@ -181,7 +183,7 @@ class EngineThread:
         try:
             while self._run_round():
                 pass
-        except Exception as error:  # the boundary of the engine's thread: any exception ends the engine
+        except BaseException as error:  # the boundary of the engine's thread: any exception ends the engine
             self._fault = error
         finally:
             self._end()
@@ -213,7 +215,7 @@ class EngineThread:
                 self._deliver_outputs(message)
             case _Unprepared(request, submitted):
                 self._engine.submit(request, submitted)
-            case Exception():
+            case BaseException():
                 raise message
             case _:
                 self._engine.add(message)

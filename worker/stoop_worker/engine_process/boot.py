@@ -56,9 +56,9 @@ def boot(
         block_fp8=is_hopper(device) if settings.block_fp8 is None else settings.block_fp8,
     )
     began = time.perf_counter()
-    model = load_model(
-        settings.model, options, revision=settings.revision, download=partial(snapshot, licence=settings.licence)
-    )
+    licence = settings.licence
+    download = partial(snapshot, licence=licence)
+    model = load_model(settings.model, options, revision=settings.revision, licence=licence, download=download)
     log.info(
         "model loaded",
         model=model.name,

@@ -42,7 +42,7 @@ class RunningEngine(EnginePort, Protocol):
     """An engine with its own loop."""
 
     @property
-    def fault(self) -> Exception | None:
+    def fault(self) -> BaseException | None:
         """The exception that ended the loop; None while it runs or after `stop`."""
 
     @property

@@ -64,8 +64,9 @@ def _inspected(
 ) -> tuple[Facts, list[LayerStatistics]]:
     source, _, revision = (checkpoint, "", "") if Path(checkpoint).exists() else checkpoint.partition("@")
     chosen = read_catalog().choose(source, revision or None)
-    with header_download() as download:
-        found = locate(chosen.source, chosen.revision, download)
+    licence = chosen.entry.licence if chosen.entry else None
+    with header_download(licence) as download:
+        found = locate(chosen.source, chosen.revision, download, licence=licence)
         facts = facts_of(found, dtype, max_context)
     prompt, image = asked
     if prompt is None:

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,17 +18,18 @@ _WEIGHTS = (".safetensors", ".bin", ".pt")
 
 
 @contextmanager
-def header_download() -> Iterator[Download]:
+def header_download(licence: str | None = None) -> Iterator[Download]:
     """Yield a `Download` for names, shapes and dtypes alone; its files are removed afterwards.
 
     Each weight file is a file of the same length with the same tensors in its header, which takes no room on the disk.
+    The `licence` of the weights is named in the error if their owner has not yet let this user in.
     """
     with TemporaryDirectory(prefix="stoop-inspect-") as folder:
-        yield lambda repository, revision, patterns: _fetch(repository, revision, patterns, Path(folder))
+        yield partial(_fetch, folder=Path(folder), licence=licence)
 
 
-def _fetch(repository: str, revision: str, patterns: Sequence[str], folder: Path) -> Path:
-    small = snapshot(repository, revision, [each for each in patterns if not each.endswith(_WEIGHTS)])
+def _fetch(repository: str, revision: str, patterns: Sequence[str], *, folder: Path, licence: str | None) -> Path:
+    small = snapshot(repository, revision, [each for each in patterns if not each.endswith(_WEIGHTS)], licence=licence)
     try:
         sizes = _sizes(repository, revision)
     except CheckpointError:

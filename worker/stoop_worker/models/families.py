@@ -33,13 +33,19 @@ class _Family(Protocol):
 
 
 def load_model(
-    source: str | Path, options: LoadOptions, *, revision: str | None = None, download: Download = snapshot
+    source: str | Path,
+    options: LoadOptions,
+    *,
+    revision: str | None = None,
+    licence: str | None = None,
+    download: Download = snapshot,
 ) -> Model | Encoder:
     """Load a model from a folder, a weight file, or a Hugging Face repository at a pinned revision.
 
+    The `licence` of the weights, if it is known, is named if no revision is given.
     Raises `CheckpointError`, also for an unknown architecture; `ConfigError` if the options do not fit.
     """
-    found = locate(source, revision, download)
+    found = locate(source, revision, download, licence=licence)
     # imported only here, because the other families' modules are not needed
     family = cast(_Family, import_module(family_of(found.document())))
     return family.open_model(found, options, download)

@@ -31,6 +31,9 @@ _KINDS: Final[Mapping[Datatype, type | tuple[type, ...]]] = {
     "INT64": int,
     "FP32": (float, int),
 }
+_NAMES: Final[Mapping[str, str]] = {
+    (f"settings.{name.lower()}" if each.role == "setting" else name.lower()): name for name, each in INPUTS.items()
+}
 _AUDIO_ADDRESSES: Final = ("s3://", "https://", "data:audio/", "data:video/")
 
 
@@ -59,6 +62,7 @@ async def ask_of(inputs: Mapping[str, Sequence[Value]]) -> Ask:
         model=given.get("MODEL"),
         lane=given.get("LANE"),
         fields=fields,
+        names=_NAMES,
     )
 
 

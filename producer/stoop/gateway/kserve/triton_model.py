@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from stoop.client.async_client import AsyncClient
-from stoop.errors import StoopError
-from stoop.gateway.errors import ApiError, from_stoop
+from stoop.errors import InvalidJob, StoopError
+from stoop.gateway.errors import ApiError, from_stoop, in_names_of
 from stoop.gateway.follower import Follower
 from stoop.gateway.kserve.answer import texts_of, whole_text
 from stoop.gateway.kserve.ask import Value, ask_of
@@ -111,7 +111,10 @@ class TritonModel:
             settings.setdefault("adapter", split_adapter(ask.model)[1])
         if ask.lane is not None:
             fields["lane"] = ask.lane
-        return await self._client.prepare(ask.skill, ask.image, settings=settings, **fields)
+        try:
+            return await self._client.prepare(ask.skill, ask.image, settings=settings, **fields)
+        except InvalidJob as error:
+            raise in_names_of(ask.names, error) from None
 
     async def _send_whole(self, request: TritonRequest, job: Job, asked: str) -> None:
         result = await self._client.submit_and_wait(job, cancel_on_exit=True)

@@ -13,7 +13,7 @@ from llguidance import LLMatcher, LLTokenizer
 from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.grammars.free_strings import free_strings
 from stoop_worker.engine.grammars.json_tokens import without_other_tokens
-from stoop_worker.engine.grammars.limits import MOST_CHARACTERS, limits, reason_of
+from stoop_worker.engine.grammars.limits import MOST_CHARACTERS, limits, panic_of, reason_of
 from stoop_worker.engine.grammars.states import States, Widths
 from stoop_worker.engine.grammars.trial import Trial, TrialUnavailable
 from stoop_worker.engine.request import Grammar, RequestInvalid
@@ -41,6 +41,7 @@ _PIECES: Final = (
 
 
 _Kept = TypeVar("_Kept")
+_Compile = Callable[[LLTokenizer, str], LLMatcher]
 
 
 class _Compiled:
@@ -63,11 +64,14 @@ class Grammars:
     `document` returns the contents of the file, which is read with the first schema, or earlier by `read_vocabulary`,
     and with the first regular expression: that takes seconds for a large vocabulary. `size` is the model's number of
     ids. The ids `ends` may come only where a text is complete. With a tokenizer whose tokens are not known as bytes,
-    every grammar is refused.
+    every grammar is refused. `compiles` makes the matcher of a grammar in llguidance's form.
     """
 
-    def __init__(self, document: Callable[[], str], *, size: int, ends: Sequence[int]) -> None:
+    def __init__(
+        self, document: Callable[[], str], *, size: int, ends: Sequence[int], compiles: _Compile | None = None
+    ) -> None:
         self._read = partial(_read, document, size, list(ends))
+        self._matcher = compiles or _matcher
         self._reading = Lock()  # guards the vocabularies
         self._vocabularies: dict[bool, LLTokenizer | str] = {}  # by whether for JSON alone; or why there is none
         self._widths: Widths | None = None
@@ -93,12 +97,20 @@ class Grammars:
         with self._lock:
             compiled, refusal = _used(self._compiled, grammar), _used(self._refused, grammar)
         if compiled is None and refusal is None:
-            compiled, refusal = self._compile(grammar)
+            try:
+                compiled, refusal = self._compile(grammar)
+            except BaseException as error:
+                refusal = panic_of(error)
             self._keep(grammar, compiled, refusal)
         if compiled is None:
-            raise RequestInvalid(f"the {_name(grammar)} cannot be used: {refusal}")
-        with self._lock:
-            return compiled.start()
+            raise _unusable(grammar, refusal)
+        try:
+            with self._lock:
+                return compiled.start()
+        except BaseException as error:
+            with self._lock:  # copies share the tables that the panic may have left damaged
+                self._compiled.pop(grammar, None)
+            raise _unusable(grammar, panic_of(error)) from None
 
     def read_vocabulary(self) -> None:
         """Read the vocabulary for schemas now; llguidance holds the interpreter's lock meanwhile."""
@@ -130,9 +142,9 @@ class Grammars:
         if refusal is not None:
             return None, refusal
         started = perf_counter()
-        matchers = [_matcher(tokens, source)]
+        matchers = [self._matcher(tokens, source)]
         if perf_counter() - started < _QUICK_SECONDS:
-            matchers += [_matcher(tokens, source) for _ in range(1, _GROUPS)]
+            matchers += [self._matcher(tokens, source) for _ in range(1, _GROUPS)]
         refusal = reason_of(matchers[0])
         return (_Compiled(matchers, self._states(grammar, tokens)), None) if refusal is None else (None, refusal)
 
@@ -196,6 +208,10 @@ def _source(grammar: Grammar) -> str:
     return LLMatcher.grammar_from_json_schema(
         grammar.schema or "{}", overrides={"whitespace_flexible": True, "whitespace_pattern": _WHITESPACE}
     )
+
+
+def _unusable(grammar: Grammar, refusal: str | None) -> RequestInvalid:
+    return RequestInvalid(f"the {_name(grammar)} cannot be used: {refusal}")
 
 
 def _name(grammar: Grammar) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from llguidance import LLMatcher, LLParserLimits
 
-__all__ = ["MOST_CHARACTERS", "limits", "reason_of"]
+__all__ = ["MOST_CHARACTERS", "limits", "panic_of", "reason_of"]
 
 MOST_CHARACTERS: Final = 1 << 16
 """The longest schema or regular expression."""
@@ -34,3 +34,13 @@ def reason_of(matcher: LLMatcher) -> str | None:
     reason = matcher.get_error().split("<state>")[0].split("<non-verbose/>")[0]
     found = " ".join(reason.split())[:_REASON]
     return "no text matches it" if found.startswith("NoExtension") else found or "unknown reason"
+
+
+def panic_of(error: BaseException) -> str:
+    """Return the reason that a panic of llguidance gives; raise any other error again.
+
+    A panic is no `Exception`, and its type cannot be imported. The matcher must not be used after it.
+    """
+    if isinstance(error, Exception | KeyboardInterrupt | SystemExit | GeneratorExit):
+        raise error
+    return f"llguidance failed: {' '.join(str(error).split())[:_REASON]}"

@@ -31,7 +31,7 @@ class ChatSkill:
         self._id = request.id
         self._most = sampling.max_tokens
         self._ends = frozenset((*ends, *sampling.stop_ids))
-        self._text = Detokenizer(tokenizer, sampling.stop)
+        self._text = Detokenizer(tokenizer, sampling.stop, whole_words=False)
         self.constraint = constraint
         self.output_tokens = 0
 

@@ -1,6 +1,6 @@
 """A model's own chat template: from messages to the text that the model was trained on.
 
-Formats: `chat_template.jinja`, else `chat_template.json`, else `chat_template` in tokenizer_config.json. A template is
+Formats: `chat_template.jinja`, else `chat_template` in chat_template.json, else in tokenizer_config.json. A template is
 a program by a stranger: `sandbox/` bounds it.
 """
 
@@ -95,7 +95,9 @@ def _source(folder: Path, document: Mapping[str, Any]) -> str | None:
     if path.exists():
         return _read(path)
     path = folder / "chat_template.json"
-    found = (read_document(path) if path.exists() else document).get("chat_template")
+    found = read_document(path).get("chat_template") if path.exists() else None
+    if found is None:
+        found = document.get("chat_template")
     if isinstance(found, list):
         named = {each.get("name"): each.get("template") for each in found if isinstance(each, Mapping)}
         found = named.get("default")

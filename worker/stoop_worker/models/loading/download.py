@@ -68,8 +68,11 @@ class Source:
         return str(card.get("name", self.name)), bool(card.get("untrained", False))
 
 
-def locate(source: str | Path, revision: str | None, download: Download) -> Source:
-    """Find a model's files, downloading them if `source` names a repository."""
+def locate(source: str | Path, revision: str | None, download: Download, *, licence: str | None = None) -> Source:
+    """Find a model's files, downloading them if `source` names a repository.
+
+    The `licence` of the weights, if it is known, is named in the error that asks for a revision.
+    """
     path = Path(source)
     if path.is_dir():
         return Source(path, weight_files(path), path.resolve().name)
@@ -82,7 +85,11 @@ def locate(source: str | Path, revision: str | None, download: Download) -> Sour
         )
     revision = revision or _PINNED.get(source)
     if revision is None or not _COMMIT.fullmatch(revision):
-        raise CheckpointError(f"{source}: give a revision to pin, a commit's 40 hex digits or a dated tag")
+        terms = f". The licence of these weights: {licence}" if licence else ""
+        raise CheckpointError(
+            f"{source}: give a revision to pin, a commit's 40 hex digits or a dated tag; the history of its files on"
+            f" https://huggingface.co/{source} lists the commits{terms}"
+        )
     folder = download(source, revision, _FILES)
     if not any(folder.glob("*.safetensors")):
         folder = download(source, revision, (*_FILES, *_PICKLED))
