@@ -113,7 +113,7 @@ async def test_an_option_that_cannot_be_honoured_is_refused_by_its_name(gateway:
                 "invalid_value",
                 "timestamp_granularities[]",
             ),
-            ("transcriptions", {"language": "English"}, file, 400, "invalid_argument", None),
+            ("transcriptions", {"language": "English"}, file, 400, "invalid_argument", "language"),
             ("translations", {"language": "en"}, file, 400, "unsupported_parameter", "language"),
             ("transcriptions", {"model": "whisper-1"}, file, 404, "model_not_found", None),
             ("transcriptions", {}, {"file": ("a.mp3", b"no audio at all")}, 400, "audio_undecodable", None),
