@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from stoop_schemas.failure import FailureCode, Rejected
 
-__all__ = ["DETAILS", "image_sources", "most_pixels", "with_addresses"]
+__all__ = ["DETAILS", "image_sources", "sized", "with_addresses"]
 
 DETAILS: Final = ("auto", "low", "high", "original")
 """The values of an image's `detail`; `low` makes images smaller, and the others change nothing."""
@@ -21,13 +21,14 @@ def image_sources(messages: Any) -> list[Any]:
     return [_source(part) for part in _parts(messages)]
 
 
-def most_pixels(messages: Any) -> int | None:
-    """Return the setting `max_pixels` of messages whose images all ask for low detail; None for others.
+def sized(settings: Mapping[str, Any] | None, messages: Any) -> Mapping[str, Any]:
+    """Return the settings, with `max_pixels` if they have none and all images of the messages ask for low detail.
 
     Raises `Rejected` for a detail that does not exist.
     """
+    given = settings or {}
     details = {_detail(part) for part in _parts(messages)}
-    return _LOW_PIXELS if details == {"low"} else None
+    return {**given, "max_pixels": _LOW_PIXELS} if details == {"low"} and given.get("max_pixels") is None else given
 
 
 def with_addresses(messages: Any, addresses: Sequence[str]) -> Any:
@@ -48,9 +49,7 @@ def _parts(messages: Any) -> list[Any]:
     return [part for parts in found for part in parts]
 
 
-def _addressed(content: Any, addresses: Iterator[str]) -> Any:
-    if not isinstance(content, list | tuple):
-        return content
+def _addressed(content: Sequence[Any], addresses: Iterator[str]) -> list[Any]:
     return [
         {"type": "image_url", "image_url": {"url": next(addresses)}} if _is_image(part) else part for part in content
     ]

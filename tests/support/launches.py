@@ -1,4 +1,4 @@
-"""What a step on a GPU launches, and whether its result is always the same."""
+"""Lists the kernels that a step launches on a GPU, and counts the replays whose results differ."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -8,10 +8,9 @@ import msgspec
 
 from stoop.client.vectors import read_vectors
 from stoop.errors import InvalidJob
-from stoop_schemas import names
+from stoop_schemas import chat_images, names
 from stoop_schemas.address import parse_object
 from stoop_schemas.allowed import AllowedBuckets
-from stoop_schemas.chat_images import most_pixels
 from stoop_schemas.failure import Failure, FailureCode, Rejected
 from stoop_schemas.job import Job, check
 from stoop_schemas.result import Result
@@ -52,16 +51,11 @@ def checked(job: Job) -> Job:
 
 
 def sized(settings: Mapping[str, Any] | None, messages: Any) -> Mapping[str, Any]:
-    """Return the settings, with `max_pixels` by the `detail` of the messages' images if they have none themselves.
-
-    Raises `InvalidJob`.
-    """
-    given = settings or {}
+    """Do as `chat_images.sized` does; raises `InvalidJob`."""
     try:
-        most = most_pixels(messages)
+        return chat_images.sized(settings, messages)
     except Rejected as rejected:
         raise InvalidJob(rejected.failure, rejected.field) from None
-    return given if most is None or given.get("max_pixels") is not None else {**given, "max_pixels": most}
 
 
 def within(allowed: AllowedBuckets, job: Job) -> Job:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from stoop_schemas import names
-from stoop_schemas.chat_images import image_sources, most_pixels, with_addresses
+from stoop_schemas.chat_images import image_sources, sized, with_addresses
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.job import Job, check
 from stoop_schemas.unknown import refuse_unknown_settings
@@ -29,9 +29,7 @@ def local_job(skill: str, image: object, settings: Mapping[str, Any] | None, ask
     if "audio" in given:
         given["audio"] = _SOUND_HERE
     if "messages" in given:
-        most = most_pixels(given["messages"])
-        if most is not None and (settings or {}).get("max_pixels") is None:
-            settings = {**(settings or {}), "max_pixels": most}
+        settings = sized(settings, given["messages"])
         given["messages"] = with_addresses(given["messages"], [_IMAGE_HERE] * len(image_sources(given["messages"])))
     try:
         job = msgspec.convert({"id": names.new_id(), "skill": skill, "settings": settings or {}, **given}, Job)

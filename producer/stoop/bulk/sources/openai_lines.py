@@ -7,7 +7,7 @@ from typing import Any, Final
 from stoop.bulk.row import Row
 from stoop.bulk.sources.source import image_at
 from stoop.foreign_parameters import refusal_of
-from stoop_schemas.chat_images import most_pixels
+from stoop_schemas.chat_images import sized
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.skill import Skill
 
@@ -53,10 +53,8 @@ def read_line(name: str, line: Mapping[str, Any], folder: Path) -> Row:
     fields: dict[str, Any] = {"messages": [_message(message, folder) for message in body["messages"]]}
     if line.get("custom_id") is not None:
         fields["custom_id"] = str(line["custom_id"])
-    settings = {ours: body[theirs] for theirs, ours in _SETTINGS.items() if body.get(theirs) is not None}
-    most = most_pixels(body["messages"])
-    if most is not None:
-        settings.setdefault("max_pixels", most)
+    given = {ours: body[theirs] for theirs, ours in _SETTINGS.items() if body.get(theirs) is not None}
+    settings = dict(sized(given, body["messages"]))
     stop = body.get("stop")
     if stop is not None:
         settings["stop"] = [stop] if isinstance(stop, str) else stop

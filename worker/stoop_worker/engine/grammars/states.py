@@ -140,7 +140,7 @@ class _Read(NamedTuple):
 
 
 class _Node:
-    """What was read, and where each token leads, which may depend on whether it completes an escape."""
+    """The text read so far, and the node that follows each token; an escape that the token completes may change it."""
 
     __slots__ = ("edges", "is_free", "read", "states")
 

@@ -1,6 +1,7 @@
 """The kernels of `pre_norm.cu` and `parallel.cu`, for GPUs of compute capability 9.0. Letters as in the package."""
 
 import ctypes
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from math import e, log2
@@ -8,7 +9,7 @@ from math import e, log2
 import torch
 from torch import Tensor
 
-from stoop_worker.kernels.hopper import CudaKernel, defined, is_hopper, is_usable, try_to_compile
+from stoop_worker.kernels.hopper import CudaKernel, Unusable, defined, is_hopper, is_usable, try_to_compile
 from stoop_worker.kernels.layer_stack.parallel import ParallelLayers
 from stoop_worker.kernels.layer_stack.pre_norm import PreNormLayers
 from stoop_worker.kernels.layer_stack.sizes import THREADS, Sizes
@@ -84,6 +85,13 @@ class LayerStack:
         # launched plainly: the warp that copies reads the page table at once
         kernel.launch((sizes.programs, 1, 1), THREADS, sizes.shared_bytes, (step,))
         return y_1C
+
+    def run_if_taken(self, x_BC: Tensor, places: Places, pool: Tensor, layout: PagedLayout) -> Tensor | None:
+        """Return the same row; None if the kernel does not take the step, or does not compile."""
+        if self.takes(x_BC, places, pool, layout):
+            with suppress(Unusable):
+                return self.run(x_BC, places, pool, layout)
+        return None
 
     def _sizes(self, places: Places, pool: Tensor, layout: PagedLayout) -> Sizes:
         return self._layers.sizes(pool, places.table_SF2.shape[1], layout.page_size)

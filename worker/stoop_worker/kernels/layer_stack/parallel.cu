@@ -10,7 +10,8 @@ enum { kQkv, kFc1, kFc2, kProj, kProducts };
 // fields of a layer's record; `kFirst` has the rows of qkv and fc1, and `kSecond` the columns of proj and fc2
 enum { kFirst, kSecond, kFirstBias, kSecondBias, kNorm, kNormBias };
 
-constexpr int kSumsApart = kWarps * larger(whole_tiles(most_rows(kMade)), whole_tiles(most_rows(INNER)));
+constexpr int kMostSums = larger(most_rows(DIM), larger(most_rows(kMade), most_rows(INNER)));
+constexpr int kSumsApart = kWarps * whole_tiles(kMostSums);
 
 // the program's part of a layer's products
 struct Products {

@@ -102,8 +102,8 @@ class Sizes:
         group = self.heads // self.key_heads
         values = max(2 * self.dim + 32, self.joined, self.inner)
         row = -(-max(2 * values, 4 * _WARPS * group * self.head_dim) // 128) * 128
-        made, inner = self._most_rows(self.made), self._most_rows(self.inner)
-        rows = 2 * max(made, inner) if self.parallel else max(2 * inner, made, self._most_rows(self.dim))
+        made, inner, dim = (self._most_rows(rows) for rows in (self.made, self.inner, self.dim))
+        rows = 2 * max(made, inner, dim) if self.parallel else max(2 * inner, made, dim)
         sums = 4 * _WARPS * rows + 20 * (self.head_dim + 8) + 1280
         return row + sums + 8 * self.fields * self.layers
 

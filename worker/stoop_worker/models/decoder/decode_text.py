@@ -5,14 +5,11 @@ each norm once, with the sum before it.
 B rows, one a sequence; C model dim, F inner dim of the MLP.
 """
 
-from contextlib import suppress
-
 import torch
 from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.backend import has_triton
-from stoop_worker.kernels.hopper import Unusable
 from stoop_worker.kernels.layer_stack import LayerStack
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rms_norm import rms_norm
@@ -44,9 +41,9 @@ def step(x_BC: Tensor, kv: KVView, places: Places, weights: DecoderWeights, stac
 
     The first launch starts when all before has ended, so later ones that start early may read the step's inputs.
     """
-    if stack is not None and stack.takes(x_BC, places, kv.pool, kv.layout):
-        with suppress(Unusable):
-            return stack.run(x_BC, places, kv.pool, kv.layout)
+    found_BC = None if stack is None else stack.run_if_taken(x_BC, places, kv.pool, kv.layout)
+    if found_BC is not None:
+        return found_BC
     return (_one_row if _suits_one_row(x_BC, weights) else _several_rows)(x_BC, kv, places, weights)
 
 

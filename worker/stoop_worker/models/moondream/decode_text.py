@@ -9,7 +9,7 @@ B rows, C model dim, F inner dim of the MLP, E experts, H heads, D head dim, S p
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -19,7 +19,6 @@ from torch import Tensor
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import moe
 from stoop_worker.kernels.branch import branch, join
-from stoop_worker.kernels.hopper import Unusable
 from stoop_worker.kernels.layer_norm.reference import EPSILON
 from stoop_worker.kernels.layer_stack import LayerStack, parallel_stack_of
 from stoop_worker.kernels.rotate_attend import rotate_attend
@@ -70,11 +69,10 @@ def stack_of(blocks: Sequence[MergedBlock]) -> LayerStack | None:
 
 def in_one_launch(x_BC: Tensor, kv: KVView, stack: LayerStack | None, rotations_SF2: Tensor) -> Tensor | None:
     """Run `stack` on one row without adapters, as `step` does; return None where no kernel takes the step."""
+    if stack is None:
+        return None
     places = Places(kv.positions_T, rotations_SF2, kv.slots_T)
-    if stack is not None and stack.takes(x_BC, places, kv.pool, kv.layout):
-        with suppress(Unusable):
-            return stack.run(x_BC, places, kv.pool, kv.layout)
-    return None
+    return stack.run_if_taken(x_BC, places, kv.pool, kv.layout)
 
 
 def joined_by_prefills(weights: TextWeights) -> int:
