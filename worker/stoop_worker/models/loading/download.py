@@ -85,10 +85,12 @@ def locate(source: str | Path, revision: str | None, download: Download, *, lice
         )
     revision = revision or _PINNED.get(source)
     if revision is None or not _COMMIT.fullmatch(revision):
+        from huggingface_hub.constants import ENDPOINT
+
         terms = f". The licence of these weights: {licence}" if licence else ""
         raise CheckpointError(
             f"{source}: give a revision to pin, a commit's 40 hex digits or a dated tag; the history of its files on"
-            f" https://huggingface.co/{source} lists the commits{terms}"
+            f" {ENDPOINT}/{source} lists the commits{terms}"
         )
     folder = download(source, revision, _FILES)
     if not any(folder.glob("*.safetensors")):
