@@ -151,8 +151,8 @@ FAULTS = {
     "no wait for a slot": ("own.ring.empty(), own.ring.turn ^ 1", "own.ring.empty(), own.ring.turn"),
     "no wait for the row": ("|| !is_of(words[i], number)", ""),
     "no wait for the heads": ("is_of(words[i][0], number) && is_of(words[i][1], number)", "true"),
-    "no wait for the ranges": ("is_of(words[i][j], number)", "true"),
-    "the number of another layer": ("step.attended, number, nullptr", "step.attended, number - 1, nullptr"),
+    "no wait for the ranges": ("are_of(values, number) && are_of(softmax, number)", "true"),
+    "the number of another layer": ("number, nullptr, nullptr, 0", "number - 1, nullptr, nullptr, 0"),
 }
 
 

@@ -38,6 +38,9 @@ struct uint2 {
 struct alignas(16) Quad {
   u32 x, y, z, w;
 };
+struct alignas(16) Longs {
+  u64 x, y;
+};
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 
 namespace emulated {

@@ -22,9 +22,11 @@ static inline u32 shared_word(const u32* from) {
   emulated::rest();
   return *from;
 }
-static inline u64 shared_long(const u64* from) {
+static inline Longs shared_longs(const u64* from) {
   emulated::rest();
-  return *from;
+  Longs words;
+  memcpy(&words, from, sizeof words);
+  return words;
 }
 template <typename Word>
 static inline void share(Word* to, Word word) {

@@ -146,6 +146,7 @@ static __device__ __forceinline__ void attend(const Step& step, Program& program
       const int first = range.first + tile * kTile, count = min(kTile, range.last - first);
       constexpr int kQuads = kHeadBytes / 16;
       if (newest >= first && newest < first + count) {
+#pragma unroll 1
         for (int i = lane; i < 2 * kQuads; i += 32) {
           const int place = i / kQuads, quad = i % kQuads;
           *reinterpret_cast<Quad*>((place ? values : keys) + (newest - first) * kHeadRow + quad * 16) =
@@ -153,6 +154,7 @@ static __device__ __forceinline__ void attend(const Step& step, Program& program
         }
       }
       // what the slot held before may not be finite
+#pragma unroll 1
       for (int i = count * kQuads + lane; i < kTile * kQuads; i += 32)
         *reinterpret_cast<Quad*>(values + i / kQuads * kHeadRow + i % kQuads * 16) = Quad{0, 0, 0, 0};
       __syncwarp();
@@ -189,7 +191,9 @@ static __device__ __forceinline__ void attend(const Step& step, Program& program
   for (int pair = threadIdx.x; pair < kChannels / 2; pair += kMultiplying) {
     const int head = 2 * pair / HEAD_DIM;
     float top = kLowest, total = 0, a = 0, b = 0;
+#pragma unroll 1
     for (int i = 0; i < mixing; i++) top = fmaxf(top, shared.tops[i][head]);
+#pragma unroll 1
     for (int i = 0; i < mixing; i++) {
       const float kept = exp2f(shared.tops[i][head] - top);
       const float2 value = *reinterpret_cast<const float2*>(mixed + i * kChannels + 2 * pair);
@@ -207,45 +211,37 @@ static __device__ __forceinline__ void attend(const Step& step, Program& program
 
 static __device__ __forceinline__ float value_of(u64 word) { return as_float(static_cast<u32>(word)); }
 
-// Combine the ranges of a key head: each of its programs has some channels, and each thread a channel of one range.
+// Combine the ranges of a key head: each of its programs has some channels, and each thread two channels of one range.
 static __device__ __forceinline__ void combine(const Step& step, const Range& range, u32 number) {
-  constexpr int kRanges = 16, kShare = (kChannels + SPLITS - 1) / SPLITS, kAtOnce = kMultiplying / kRanges;
-  constexpr int kRounds = (kShare + kAtOnce - 1) / kAtOnce;
+  constexpr int kRanges = 16, kAtOnce = 2 * kMultiplying / kRanges, kShare = (kChannels / 2 + SPLITS - 1) / SPLITS * 2;
   const int from = threadIdx.x % kRanges, end = min((range.split + 1) * kShare, kChannels);
   const u64* part = step.parts + (range.head * SPLITS + from) * kPart;
-  u64 words[kRounds][3];
-#pragma unroll
-  for (int i = 0; i < kRounds; i++) words[i][0] = 0, words[i][1] = __float_as_uint(kLowest), words[i][2] = 0;
-  SpinLimit limit;
-  for (bool there = from >= range.count; !there; limit.count()) {
-    there = true;
-#pragma unroll
-    for (int i = 0; i < kRounds; i++) {
-      const int channel = min(range.split * kShare + i * kAtOnce + static_cast<int>(threadIdx.x) / kRanges, kChannels - 1);
-      words[i][0] = shared_long(part + channel);
-      words[i][1] = shared_long(part + kChannels + 2 * (channel / HEAD_DIM));
-      words[i][2] = shared_long(part + kChannels + 2 * (channel / HEAD_DIM) + 1);
+#pragma unroll 1
+  for (int first = 0; first < kShare; first += kAtOnce) {
+    const int channel = range.split * kShare + first + threadIdx.x / kRanges * 2;
+    const bool mine = channel < end;
+    Longs values{0, 0}, softmax{__float_as_uint(kLowest), 0};
+    SpinLimit limit;
+    for (bool there = !mine || from >= range.count; !there; limit.count()) {
+      values = shared_longs(part + channel), softmax = shared_longs(part + kChannels + channel / HEAD_DIM * 2);
+      there = are_of(values, number) && are_of(softmax, number);
     }
-#pragma unroll
-    for (int i = 0; i < kRounds; i++)
-#pragma unroll
-      for (int j = 0; j < 3; j++) there = there && is_of(words[i][j], number);
-  }
-#pragma unroll
-  for (int i = 0; i < kRounds; i++) {
-    const int channel = range.split * kShare + i * kAtOnce + threadIdx.x / kRanges;
-    float value = value_of(words[i][0]), total = value_of(words[i][2]), most = value_of(words[i][1]);
-    const float top = most;
+    __syncwarp();
+    const float top = value_of(softmax.x);
+    float most = top;
 #pragma unroll
     for (int apart = kRanges / 2; apart; apart /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
     const float kept = exp2f(top - most);
-    value *= kept, total *= kept;
+    float total = value_of(softmax.y) * kept, a = value_of(values.x) * kept, b = value_of(values.y) * kept;
 #pragma unroll
     for (int apart = kRanges / 2; apart; apart /= 2) {
-      value += __shfl_xor_sync(0xffffffffu, value, apart);
       total += __shfl_xor_sync(0xffffffffu, total, apart);
+      a += __shfl_xor_sync(0xffffffffu, a, apart);
+      b += __shfl_xor_sync(0xffffffffu, b, apart);
     }
-    if (from == 0 && channel < end)
-      share(step.attended + range.head * kChannels + channel, word_of(narrow(total > 0 ? value / total : 0), number));
+    if (from != 0 || !mine) continue;
+    const float factor = total > 0 ? 1 / total : 0;
+    u32* to = step.attended + range.head * kChannels + channel;
+    share(to, word_of(narrow(a * factor), number)), share(to + 1, word_of(narrow(b * factor), number));
   }
 }

@@ -7,6 +7,10 @@ struct alignas(16) Quad {
   u32 x, y, z, w;
 };
 
+struct alignas(16) Longs {
+  u64 x, y;
+};
+
 static __device__ __forceinline__ char* dynamic_memory() {
   extern __shared__ __align__(1024) char memory[];
   return memory;
@@ -163,10 +167,10 @@ static __device__ __forceinline__ void fence_barrier_init() {
 // let the copy engine write behind this thread's own writes
 static __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-static __device__ __forceinline__ u64 shared_long(const u64* from) {
-  u64 word;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
-  return word;
+static __device__ __forceinline__ Longs shared_longs(const u64* from) {
+  Longs words;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(words.x), "=l"(words.y) : "l"(from) : "memory");
+  return words;
 }
 
 static __device__ __forceinline__ u32 fetch_add(u32* to) {

@@ -13,16 +13,16 @@ enum { kFirst, kSecond, kFirstBias, kSecondBias, kNorm, kNormBias };
 constexpr int kMostSums = larger(most_rows(DIM), larger(most_rows(kMade), most_rows(INNER)));
 constexpr int kSumsApart = kWarps * whole_tiles(kMostSums);
 
-// the program's part of a layer's products
 struct Products {
   static constexpr int kCount = kProducts, kAfterHeads = kFc2;
 
-  Rows made = rows_of<kMade, DIM>(), inner = rows_of<INNER, DIM>();
-  Rows fc2 = rows_of<DIM, INNER>(), proj = rows_of<DIM, kQueries>();
-
-  __device__ __forceinline__ Rows rows(int product) const {
-    Rows rows = product == kQkv ? made : product == kFc1 ? inner : product == kFc2 ? fc2 : proj;
-    if (product == kFc1) rows.first += kMade;
+  // the program's part of a product
+  __device__ __forceinline__ static Rows rows(int product) {
+    if (product == kQkv) return rows_of<kMade, DIM>();
+    if (product == kFc2) return rows_of<DIM, INNER>();
+    if (product == kProj) return rows_of<DIM, kQueries>();
+    Rows rows = rows_of<INNER, DIM>();
+    rows.first += kMade;
     return rows;
   }
   __device__ __forceinline__ static int width(int product) {
@@ -34,9 +34,9 @@ struct Products {
     return kValueBytes * (is_first(product) ? DIM : kQueries + INNER);
   }
   // of a layer's record
-  __device__ __forceinline__ Weight of(const u64* record, int product) const {
+  __device__ __forceinline__ static Weight of(const u64* record, int product, const Rows& rows) {
     const char* first = reinterpret_cast<const char*>(record[is_first(product) ? kFirst : kSecond]);
-    return {first + (product == kFc2 ? kValueBytes * kQueries : 0), nullptr, rows(product), width(product), stride(product)};
+    return {first + (product == kFc2 ? kValueBytes * kQueries : 0), nullptr, rows, width(product), stride(product)};
   }
 };
 
@@ -44,17 +44,17 @@ struct Products {
 // already.
 static __device__ __forceinline__ void load_normed(Program& program, const u32* from, u32 number, const u16* plain,
                                                    const u16* norm, const u16* bias, float epsilon) {
-  using Mine = Groups<DIM>;
-  constexpr int kEach = Mine::kEach;
-  static_assert(Mine::kGroups % kMultiplying == 0, "all warps have equally many values");
+  const Groups<DIM> groups{DIM};
+  constexpr int kEach = Groups<DIM>::kEach;
+  static_assert(DIM % (4 * kMultiplying) == 0, "all warps have equally many values");
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint2 factors[kEach], shifts[kEach], given[kEach];
-  Mine::load(factors, norm);
-  Mine::load(shifts, bias);
+  groups.load(factors, norm);
+  groups.load(shifts, bias);
   if (plain) {
-    Mine::load(given, plain);
+    groups.load(given, plain);
   } else {
-    Mine::await(given, from, number);
+    groups.await(given, from, number);
   }
   float values[kEach][4], mean = 0, squares = 0;
 #pragma unroll
@@ -89,7 +89,7 @@ static __device__ __forceinline__ void load_normed(Program& program, const u32* 
     widen(factors[i], scaled), widen(shifts[i], shifted);
 #pragma unroll
     for (int j = 0; j < 4; j++) values[i][j] = (values[i][j] - mean) * factor * scaled[j] + shifted[j];
-    store_parts(program.row + 4 * Mine::at(i), DIM + kPartGap, values[i]);
+    store_parts(program.row + 4 * groups.at(i), DIM + kPartGap, values[i]);
   }
   sync_multiplying();
 }
@@ -101,16 +101,16 @@ static __device__ __forceinline__ float gelu(float x) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
-  Program program(step);
   const Products products;
+  Program program(step, products);
   if (program.copies()) return copy_layers(step, program, products);
 
   const long long slot = *step.slot;
   Shared& shared = program.shared;
   const Rotation rotation(step);
-  const int mine = threadIdx.x;
-  const bool owns = mine < products.fc2.count;
-  float residual = owns ? wide(step.x[products.fc2.first + mine]) : 0;
+  const int mine = threadIdx.x, first_owned = shared.rows[kFc2].first;
+  const bool owns = mine < shared.rows[kFc2].count;
+  float residual = owns ? wide(step.x[first_owned + mine]) : 0;
   const u32 before = *step.counters;
 
   for (int layer = 0; layer < step.count; layer++) {
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
     // one body for all products, because a layer's instructions are read anew in each layer
 #pragma unroll 1
     for (int product = 0; product < kProducts; product++) {
-      const Rows rows = products.rows(product);
+      const Rows rows = shared.rows[product];
       const bool first = products.is_first(product);
       if (product == kFc2) {
         if (program.range.attends()) {
@@ -137,10 +137,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       if (product == kQkv) {
         load_normed(program, step.out, number - 1, layer == 0 ? step.x : nullptr, halves(kNorm), halves(kNormBias),
                     step.epsilon);
-      } else if (product == kFc2) {
-        load_row<INNER, false>(program.row, step.inner, number, nullptr, nullptr, 0, shared.squares, shared.most);
-      } else if (product == kProj) {
-        load_row<kQueries, false>(program.row, step.attended, number, nullptr, nullptr, 0, shared.squares, shared.most);
+      } else if (!first) {
+        load_row<kWidest, false>(program.row, products.width(product), product == kFc2 ? step.inner : step.attended, number,
+                                 nullptr, nullptr, 0, shared.squares, shared.most);
       }
       // a product's sums are read while those of the next one are written
       float* sums = program.sums + product % 2 * kSumsApart;
@@ -151,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       if (product == kQkv) {
         share(step.qkv + rows.first + mine, word_of(narrow(sum), number));
       } else if (product == kFc1) {
-        share(step.inner + products.inner.first + mine, word_of(narrow(gelu(sum)), number));
+        share(step.inner + rows.first - kMade + mine, word_of(narrow(gelu(sum)), number));
       } else if (product == kFc2) {
         residual += sum;
       } else {
@@ -161,6 +160,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       }
     }
   }
-  if (owns) step.y[products.fc2.first + mine] = narrow(residual);
+  if (owns) step.y[first_owned + mine] = narrow(residual);
   program.end(step, before);
 }

@@ -9,15 +9,15 @@ enum { kScales = 4, kNorm = 8, kMlpNorm, kQNorm, kKNorm };
 
 constexpr int kGateSums = whole_tiles(most_rows(INNER));
 
-// the program's part of a layer's products
 struct Products {
   static constexpr int kCount = kProducts, kAfterHeads = kOut;
 
-  Rows made = rows_of<kMade, DIM>(), out = rows_of<DIM, kQueries>();
-  Rows gated = rows_of<INNER, DIM>(), down = rows_of<DIM, INNER>();
-
-  __device__ __forceinline__ Rows rows(int product) const {
-    Rows rows = product == kQkv ? made : product == kOut ? out : product == kDown ? down : gated;
+  // the program's part of a product
+  __device__ __forceinline__ static Rows rows(int product) {
+    if (product == kQkv) return rows_of<kMade, DIM>();
+    if (product == kOut) return rows_of<DIM, kQueries>();
+    if (product == kDown) return rows_of<DIM, INNER>();
+    Rows rows = rows_of<INNER, DIM>();
     if (product == kUps) rows.first += INNER;
     return rows;
   }
@@ -25,23 +25,24 @@ struct Products {
     return product == kOut ? kQueries : product == kDown ? INNER : DIM;
   }
   // of a layer's record
-  __device__ __forceinline__ Weight of(const u64* record, int product) const {
+  __device__ __forceinline__ static Weight of(const u64* record, int product, const Rows& rows) {
     const int field = product < kUps ? product : product - 1;
     return {reinterpret_cast<const char*>(record[field]), reinterpret_cast<const float*>(record[field + kScales]),
-            rows(product), width(product), width(product) * kValueBytes};
+            rows, width(product), width(product) * kValueBytes};
   }
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
-  Program program(step);
   const Products products;
+  Program program(step, products);
   if (program.copies()) return copy_layers(step, program, products);
 
   const long long slot = *step.slot;
   Shared& shared = program.shared;
   const Rotation rotation(step);
-  const int mine = threadIdx.x;
-  float residual = mine < products.down.count ? wide(step.x[products.down.first + mine]) : 0;
+  const int mine = threadIdx.x, first_owned = shared.rows[kDown].first;
+  const bool owns = mine < shared.rows[kDown].count;
+  float residual = owns ? wide(step.x[first_owned + mine]) : 0;
   const u32 before = *step.counters;
 
   for (int layer = 0; layer < step.count; layer++) {
@@ -52,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
     // one body for all products, because a layer's instructions are read anew in each layer
 #pragma unroll 1
     for (int product = 0; product < kProducts; product++) {
-      const Rows rows = products.rows(product);
+      const Rows rows = shared.rows[product];
       if (product == kOut) {
         if (program.range.attends()) {
           load_heads(shared.heads, step.qkv, number, halves(kQNorm), halves(kKNorm), rotation, program.range, step.head_epsilon);
@@ -64,13 +65,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       const bool first = product == kQkv, normed = first || product == kGates || product == kUps;
       const Own own(program.ring, rows, products.width(product), normed ? kParts<true> : 1);
       if (first || product == kGates) {
-        factor = load_row<DIM, true>(program.row, first ? step.out : step.middle, first ? number - 1 : number,
+        factor = load_row<DIM, true>(program.row, DIM, first ? step.out : step.middle, first ? number - 1 : number,
                                      first && layer == 0 ? step.x : nullptr, halves(first ? kNorm : kMlpNorm),
                                      step.epsilon, shared.squares, shared.most);
-      } else if (product == kOut) {
-        factor = load_row<kQueries, false>(program.row, step.attended, number, nullptr, nullptr, 0, shared.squares, shared.most);
-      } else if (product == kDown) {
-        factor = load_row<INNER, false>(program.row, step.inner, number, nullptr, nullptr, 0, shared.squares, shared.most);
+      } else if (product != kUps) {
+        factor = load_row<kWidest, false>(program.row, products.width(product), product == kOut ? step.attended : step.inner,
+                                          number, nullptr, nullptr, 0, shared.squares, shared.most);
       }
       float* sums = program.sums + (product == kUps ? kGateSums * kWarps : 0);
       multiply(own, program.memory, program.row, sums, products.width(product));
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
         share(step.qkv + rows.first + mine, word_of(narrow(sum), number));
       } else if (product == kUps) {
         const float gate = sum_of(program.sums, mine, rows) * factor;
-        share(step.inner + products.gated.first + mine, word_of(narrow(gate / (1 + __expf(-gate)) * sum), number));
+        share(step.inner + shared.rows[kGates].first + mine, word_of(narrow(gate / (1 + __expf(-gate)) * sum), number));
       } else {
         const u16 rounded = narrow(residual + sum);
         residual = wide(rounded);
@@ -90,6 +90,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       }
     }
   }
-  if (mine < products.down.count) step.y[products.down.first + mine] = narrow(residual);
+  if (owns) step.y[first_owned + mine] = narrow(residual);
   program.end(step, before);
 }

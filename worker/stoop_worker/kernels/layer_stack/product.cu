@@ -19,7 +19,9 @@ static __device__ __forceinline__ u64 word_of(float value, u32 number) {
   return static_cast<u64>(number) << 32 | __float_as_uint(value);
 }
 
-static __device__ __forceinline__ bool is_of(u64 word, u32 number) { return static_cast<u32>(word >> 32) == number; }
+static __device__ __forceinline__ bool are_of(Longs words, u32 number) {
+  return static_cast<u32>(words.x >> 32) == number && static_cast<u32>(words.y >> 32) == number;
+}
 
 static __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
@@ -37,22 +39,23 @@ static __device__ __forceinline__ float most_of_warp(float value) {
 template <bool NORM>
 constexpr int kParts = NORM && !FLOAT8 ? 2 : 1;
 
-// A thread's part of a row: groups of four values, which are apart by the number of threads that multiply.
-template <int WIDTH>
+// A thread's part of a row of at most MOST values: groups of four, which are apart by the number of threads that multiply.
+template <int MOST>
 struct Groups {
-  static constexpr int kGroups = WIDTH / 4, kEach = (kGroups + kMultiplying - 1) / kMultiplying;
+  static constexpr int kEach = (MOST / 4 + kMultiplying - 1) / kMultiplying;
+  int width;
 
   static __device__ __forceinline__ int at(int i) { return i * kMultiplying + threadIdx.x; }
-  static __device__ __forceinline__ bool has(int i) { return at(i) < kGroups; }
+  __device__ __forceinline__ bool has(int i) const { return 4 * at(i) < width; }
 
-  static __device__ __forceinline__ void load(uint2* to, const u16* from) {
+  __device__ __forceinline__ void load(uint2* to, const u16* from) const {
 #pragma unroll
     for (int i = 0; i < kEach; i++)
       if (has(i)) to[i] = constant_pairs(from + 4 * at(i));
   }
 
   // wait for the values that all programs share
-  static __device__ __forceinline__ void await(uint2* to, const u32* from, u32 number) {
+  __device__ __forceinline__ void await(uint2* to, const u32* from, u32 number) const {
     u32 missing = 0;
 #pragma unroll
     for (int i = 0; i < kEach; i++)
@@ -89,24 +92,24 @@ static __device__ __forceinline__ void store_parts(u16* to, int apart, const flo
 
 // Take a row that all programs share, times the norm's weights if it has one, to shared memory; returns the factor of the
 // products with it. A value there is the sum of one part of 16 bits, or with a norm of two. A `plain` row is whole already.
-template <int WIDTH, bool NORM>
-static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 number, const u16* plain, const u16* norm,
-                                                 float epsilon, float* squares_of, float* most_of) {
-  using Mine = Groups<WIDTH>;
-  constexpr int kEach = Mine::kEach;
+template <int MOST, bool NORM>
+static __device__ __forceinline__ float load_row(u16* row, int width, const u32* from, u32 number, const u16* plain,
+                                                 const u16* norm, float epsilon, float* squares_of, float* most_of) {
+  const Groups<MOST> groups{width};
+  constexpr int kEach = Groups<MOST>::kEach;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint2 factors[NORM ? kEach : 1] = {}, given[kEach] = {};
-  if constexpr (NORM) Mine::load(factors, norm);
+  if constexpr (NORM) groups.load(factors, norm);
   if (NORM && plain) {
-    Mine::load(given, plain);
+    groups.load(given, plain);
   } else {
-    Mine::await(given, from, number);
+    groups.await(given, from, number);
   }
 
   if constexpr (!NORM && !FLOAT8) {
 #pragma unroll
     for (int i = 0; i < kEach; i++)
-      if (Mine::has(i)) *reinterpret_cast<uint2*>(row + 4 * Mine::at(i)) = given[i];
+      if (groups.has(i)) *reinterpret_cast<uint2*>(row + 4 * groups.at(i)) = given[i];
     sync_multiplying();
     return 1;
   }
@@ -114,7 +117,7 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
   [[maybe_unused]] float most = 0;
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    if (!Mine::has(i)) continue;
+    if (!groups.has(i)) continue;
     widen(given[i], values[i]);
     if constexpr (NORM) {
       float scaled[4];
@@ -148,13 +151,13 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
 #endif
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    if (!Mine::has(i)) continue;
-    u16* to = row + 4 * Mine::at(i);
+    if (!groups.has(i)) continue;
+    u16* to = row + 4 * groups.at(i);
 #if FLOAT8
     const float* from = values[i];
     *reinterpret_cast<uint2*>(to) = {half_pair(from[0] * up, from[1] * up), half_pair(from[2] * up, from[3] * up)};
 #else
-    store_parts(to, WIDTH + kPartGap, values[i]);
+    store_parts(to, width + kPartGap, values[i]);
 #endif
   }
   sync_multiplying();
@@ -162,17 +165,17 @@ static __device__ __forceinline__ float load_row(u16* row, const u32* from, u32 
     squares = 0;
 #pragma unroll
     for (int i = 0; i < kWarps; i++) squares += squares_of[i];
-    factor *= rsqrtf(squares / WIDTH + epsilon);
+    factor *= rsqrtf(squares / width + epsilon);
   }
   return factor;
 }
 
-// What a lane takes for half of two spans of float8 values of a row of the weight, and for its column of the row.
+// What a lane takes for two spans of float8 values of a row of the weight, and for its column of the row.
 struct Loaded {
   Quad above, below, x = {0, 0, 0, 0}, y = {0, 0, 0, 0};
 
-  __device__ __forceinline__ void load(const char* weight, const u16* column, bool given) {
-    above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + kSpan);
+  __device__ __forceinline__ void load(const char* weight, int apart, const u16* column, bool given) {
+    above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + apart);
     if (given) x = *reinterpret_cast<const Quad*>(column), y = *reinterpret_cast<const Quad*>(column + 8);
   }
 
@@ -193,16 +196,19 @@ struct Own {
   Rows rows;
   Turns turns;
   int row, column;  // where the lane's values begin in a slot, and in the row
+  int apart;        // from the upper span of the lane's row to the lower one
   bool given;
 
   // Steps `all` to the next product. A product has 16 rows: 8 of the weight in one span, and the same in the next span. Of
   // its columns two are the parts of the row in the first span, and two in the other. So the first lane of four has a row's
-  // sum over the first spans, and the second lane over the others.
+  // sum over the first spans, and the second lane over the others. Every other row has its spans the other way round, so
+  // that two rows, which lie whole behind each other, are read from different banks.
   __device__ __forceinline__ Own(Ring& all, Rows of, int width, int parts)
       : rows(of), turns(all, of, static_cast<int>(threadIdx.x) / (32 * kTeam)) {
     const int lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
     given = line < 4 && line % 2 < parts;
-    row = min(line, rows.lines - 1) * (rows.chunk + kGap) + part * 16;
+    row = min(line, rows.lines - 1) * rows.chunk + line % 2 * kSpan + part * 16;
+    apart = line % 2 ? -kSpan : kSpan;
     column = (given ? line % 2 * (width + kPartGap) : 0) + line / 2 % 2 * (kSpan / kValueBytes) + part * (16 / kValueBytes);
   }
 };
@@ -218,38 +224,38 @@ static __device__ __forceinline__ void multiply(Own own, const char* memory, con
 #endif
   while (own.turns.left > 0) {
     const int first = own.rows.row_at(own.turns.tile), count = own.rows.lines_at(own.turns.tile), start = own.turns.at * chunk;
-    const int steps = min(chunk, whole - start) / (2 * kSpan), begin = steps * member / kTeam;
+    const int steps = min(chunk, whole - start) / kStep, begin = steps * member / kTeam;
     const int end = steps * (member + 1) / kTeam;
     const char* slot = memory + own.turns.ring.slot * kSlot;
-    const char* weight = slot + own.row + begin * (2 * kSpan);
-    const u16* column = row + own.column + (start + begin * (2 * kSpan)) / kValueBytes;
+    const char* weight = slot + own.row + begin * kStep;
+    const u16* column = row + own.column + (start + begin * kStep) / kValueBytes;
     wait_for(own.turns.ring.full(), own.turns.ring.turn);
 #if FLOAT8
     const int top = own.rows.first + first, block = (top + line) / kSide - top / kSide;
     const char* scale = slot + kSlot - kScaleBytes + block * (kScaleBytes / 2) + begin * 8;
     // each half of a step is loaded before the product of the half before; what is loaded last is not used
     Loaded now, next;
-    now.load(weight, column, own.given);
+    now.load(weight, own.apart, column, own.given);
 #pragma unroll 1
     for (int step = begin; step < end; step++) {
-      float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
-      next.load(weight + kPiece, column + kPiece, own.given);
-      now.multiply(left, right);
-      weight += 2 * kSpan, column += 2 * kSpan;
-      now.load(weight, column, own.given);
+      float left[2][4] = {}, right[2][4] = {};
+      next.load(weight + kSide, own.apart, column + kSide, own.given);
+      now.multiply(left[0], right[0]);
+      weight += kStep, column += kStep;
+      now.load(weight, own.apart, column, own.given);
       const float2 factors = *reinterpret_cast<const float2*>(scale);
       scale += 8;
-      next.multiply(left, right);
-      upper += factors.x * ((left[0] + left[1]) + (right[0] + right[1]));
-      lower += factors.y * ((left[2] + left[3]) + (right[2] + right[3]));
+      next.multiply(left[1], right[1]);
+      upper += factors.x * (left[0][0] + right[0][0]) + factors.y * (left[1][0] + right[1][0]);
+      lower += factors.x * (left[0][2] + right[0][2]) + factors.y * (left[1][2] + right[1][2]);
     }
 #else
 #pragma unroll 4
     for (int step = begin; step < end; step++) {
-      const Quad above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + kSpan);
+      const Quad above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + own.apart);
       Quad x = {0, 0, 0, 0};
       if (own.given) x = *reinterpret_cast<const Quad*>(column);
-      weight += 2 * kSpan, column += 2 * kSpan / kValueBytes;
+      weight += kStep, column += kStep / kValueBytes;
       multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
       multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
     }
@@ -266,7 +272,7 @@ static __device__ __forceinline__ void multiply(Own own, const char* memory, con
 #pragma unroll
     for (int i = 0; i < 4; i++) even[i] = odd[i] = 0;
 #endif
-    float sum = part == 0 ? upper : lower;
+    float sum = (part ^ line) % 2 ? lower : upper;
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     if (part == 0 && line < count) sums[(first + line) * kWarps + place] = sum;
     upper = lower = 0;

@@ -1,11 +1,13 @@
 // The memory of a program, and what its threads keep through a step.
 
-constexpr int kRowValues = larger(2 * DIM + kPartGap, larger(kQueries, INNER));
+constexpr int kWidest = larger(kQueries, INNER);
+constexpr int kRowValues = larger(2 * DIM + kPartGap, kWidest);
 constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
 
 constexpr int kHead = HEAD_DIM + 8;      // values from a head to the next one
 constexpr int kPairs = HEAD_DIM / 64;    // of a head's channels, for each lane
 enum { kNewKey = 8, kNewValue = 9, kFresh = 10 };  // places behind the queries
+constexpr int kMostProducts = 5;                   // of a layer
 
 struct Rotation {
   float cosines[kPairs], sines[kPairs];
@@ -23,6 +25,7 @@ struct Rotation {
 
 struct Shared {
   u64 barriers[2 * STAGES];
+  Rows rows[kMostProducts];  // the program's part of a layer's products
   float squares[kWarps], most[kWarps], means[kWarps];
   float tops[kWarps][8], totals[kWarps][8];
   alignas(16) u16 heads[kFresh * kHead];
@@ -39,7 +42,8 @@ struct Program {
   const int context;
   const Range range;
 
-  __device__ __forceinline__ explicit Program(const Step& step)
+  template <typename PRODUCTS>
+  __device__ __forceinline__ Program(const Step& step, PRODUCTS)
       : memory(dynamic_memory()),
         row(reinterpret_cast<u16*>(memory + STAGES * kSlot)),
         shared(*reinterpret_cast<Shared*>(memory + STAGES * kSlot + kRowRoom)),
@@ -48,9 +52,14 @@ struct Program {
         ring{shared_address(memory), shared_address(shared.barriers)},
         context(*step.context),
         range(context) {
+#pragma unroll 1
     for (int i = threadIdx.x; i < step.count * FIELDS; i += kThreads) layers[i] = step.layers[i];
+#pragma unroll 1
     for (int i = threadIdx.x; i < kFresh * kHead; i += kThreads) shared.heads[i] = 0;
     if (threadIdx.x == 0) {
+#pragma unroll
+      for (int i = 0; i < PRODUCTS::kCount; i++) shared.rows[i] = PRODUCTS::rows(i);
+#pragma unroll 1
       for (int i = 0; i < STAGES; i++) {
         barrier_of(ring.barriers + 16 * i, 1);
         barrier_of(ring.barriers + 16 * i + 8, kTeam);
@@ -72,7 +81,7 @@ struct Program {
 
 // Copy all that a program reads, ahead of the warps that multiply.
 template <typename PRODUCTS>
-static __device__ __forceinline__ void copy_layers(const Step& step, Program& program, const PRODUCTS& products) {
+static __device__ __forceinline__ void copy_layers(const Step& step, Program& program, PRODUCTS) {
   const int copier = threadIdx.x / 32 - kWarps, lane = threadIdx.x % 32;
   const u64* layers = program.layers;
   Ahead ahead;
@@ -80,11 +89,13 @@ static __device__ __forceinline__ void copy_layers(const Step& step, Program& pr
 #pragma unroll 1
     for (int product = 0; product < PRODUCTS::kCount; product++) {
       if (product == PRODUCTS::kAfterHeads) copy_heads(program.ring, step, layer, program.range, copier, lane);
-      const Weight weight = products.of(layers, product);
+      const Rows* rows = program.shared.rows;
+      const Weight weight = PRODUCTS::of(layers, product, rows[product]);
       if (kAhead) {
         const bool ends = product + 1 == PRODUCTS::kCount, last = ends && layer + 1 == step.count;
         const Part none{nullptr, 0};
-        ahead.enter(weight.part(), last ? none : products.of(ends ? layers + FIELDS : layers, ends ? 0 : product + 1).part());
+        const int next = ends ? 0 : product + 1;
+        ahead.enter(weight.part(), last ? none : PRODUCTS::of(ends ? layers + FIELDS : layers, next, rows[next]).part());
       }
       copy_rows(program.ring, weight, ahead, copier, lane);
     }

@@ -6,9 +6,9 @@ constexpr int kCopiers = 4, kThreads = kMultiplying + 32 * kCopiers;  // warps, 
 constexpr int kUnderWay = UNDER_WAY;  // slots; with more, what programs tell each other would queue behind copies
 constexpr int kValueBytes = FLOAT8 ? 1 : 2;
 constexpr int kGroup = HEADS / KEY_HEADS, kQueries = HEADS * HEAD_DIM, kMade = (HEADS + 2 * KEY_HEADS) * HEAD_DIM;
-constexpr int kLines = 8, kGap = 64;                   // rows of a weight in a slot, and bytes between them
-constexpr int kPiece = 64, kSide = 128;                // bytes of a row that a quarter of a warp reads; of a block's scale
-constexpr int kSpan = FLOAT8 ? kSide : kPiece;         // bytes; a product is of two spans of each row
+constexpr int kLines = 8;                              // rows of a weight in a slot
+constexpr int kSpan = 64, kSide = 128;                 // bytes of a row that a quarter of a warp reads; of a block's scale
+constexpr int kStep = FLOAT8 ? 2 * kSide : 2 * kSpan;  // bytes of each row that a warp multiplies at once
 constexpr int kMostChunk = 2 * CHUNK, kWhole = 512;    // bytes of a row in a slot
 constexpr int kTile = 16;                              // positions that are attended to at once
 constexpr int kAhead = AHEAD, kAheadPiece = 4096;    // bytes beyond the ring
@@ -16,7 +16,7 @@ constexpr u32 kAheadPause = 240;                     // cycles from piece to pie
 constexpr int kPositions = 32;                       // of keys and values in a slot
 constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + kHeadGap;
 constexpr int kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
-constexpr int kRowsBytes = kLines * (CHUNK + kGap), kHeadsBytes = 2 * kPositions * kHeadRow;
+constexpr int kRowsBytes = kLines * CHUNK, kHeadsBytes = 2 * kPositions * kHeadRow;
 constexpr int kSlot = (kRowsBytes > kHeadsBytes ? kRowsBytes : kHeadsBytes) + kScaleBytes;
 constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
@@ -58,7 +58,7 @@ static __device__ __forceinline__ void widen(uint2 from, float* to) {
 
 static __device__ __forceinline__ float wide(u16 value) { return as_float(static_cast<u32>(value) << 16); }
 
-// a wait that ends the kernel with an error once it has lasted too long
+// a wait for other programs, which ends the kernel with an error once it has lasted too long
 struct SpinLimit {
   u32 tries = 0;
   u64 begun = 0;
@@ -71,9 +71,10 @@ struct SpinLimit {
   }
 };
 
+// Wait for the program's own copies or warps. If they stayed out, other programs would wait for this one too long.
 static __device__ __forceinline__ void wait_for(u32 barrier, int turn) {
-  SpinLimit limit;
-  while (!phase_ended(barrier, turn)) limit.count();
+  while (!phase_ended(barrier, turn)) {
+  }
 }
 
 static __device__ __forceinline__ void sync_multiplying() { named_barrier(kMultiplying); }
@@ -143,7 +144,7 @@ struct Ahead {
 
 // A program's rows of a weight, in tiles of `lines` rows, of which the later ones may have one less. A tile is in `chunks`
 // slots, one after the other.
-struct Rows {
+struct alignas(16) Rows {
   int first, count, full;  // `full` tiles have all lines
   int lines, tiles, chunk, chunks;  // a slot has `chunk` bytes of each row
   int tiles_on;                     // tiles from a team's slot to its next one, and less than a tile more
@@ -156,7 +157,7 @@ struct Rows {
 template <int ROWS, int WIDTH>
 static __device__ __forceinline__ Rows rows_of() {
   constexpr int kMost = most_rows(ROWS), kTiles = (kMost + kLines - 1) / kLines, kEach = (kMost + kTiles - 1) / kTiles;
-  constexpr int kRoom = (kRowsBytes / kEach - kGap) / kWhole * kWhole, kChunk = kRoom < kMostChunk ? kRoom : kMostChunk;
+  constexpr int kRoom = kRowsBytes / kEach / kWhole * kWhole, kChunk = kRoom < kMostChunk ? kRoom : kMostChunk;
   constexpr int kChunks = (WIDTH * kValueBytes + kChunk - 1) / kChunk;
   const int first = static_cast<long long>(ROWS) * blockIdx.x / PROGRAMS;
   const int count = static_cast<int>(static_cast<long long>(ROWS) * (blockIdx.x + 1) / PROGRAMS) - first;
@@ -211,7 +212,7 @@ struct Turns {
 
 // Wait until the slots that come before by kUnderWay are full.
 static __device__ __forceinline__ void await_copies(const Ring& ring) {
-#pragma unroll
+#pragma unroll 1
   for (int i = 2 * kUnderWay - 1; i >= kUnderWay; i--) {
     const Full full = ring.before(i);
     wait_for(full.barrier, full.turn);
@@ -236,24 +237,26 @@ static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight
   const Rows& rows = weight.rows;
   for (Turns own(all, rows, copier); own.left > 0; own.next(rows)) {
     const int count = rows.lines_at(own.tile), first = rows.first + rows.row_at(own.tile), at = own.at * rows.chunk;
-    const int bytes = weight.chunk_bytes(own), scale_bytes = FLOAT8 ? 4 * bytes / kSide : 0;
+    const int bytes = weight.chunk_bytes(own);
+    // rows without others' bytes between them are one copy, which costs the copy engine less
+    const int copies = bytes == weight.stride ? 1 : count;
     const char* source = weight.row(first + lane) + at;
+    const int block = first / kSide, blocks = FLOAT8 ? (first + count - 1) / kSide - block + 1 : 0, scale_bytes = 4 * bytes / kSide;
     const u32 full = own.ring.full(), place = own.ring.place();
     await_copies(own.ring);
     if (kAhead && copier == 0 && lane == 0) {
       const char* tile_end = weight.row(first + count);
-      SpinLimit limit;
-      for (; !phase_has_ended(own.ring.empty(), own.ring.turn ^ 1); limit.count()) ahead.step(tile_end);
+      while (!phase_has_ended(own.ring.empty(), own.ring.turn ^ 1)) ahead.step(tile_end);
     } else {
       wait_for(own.ring.empty(), own.ring.turn ^ 1);
     }
-    if (lane == 0) expect(full, count * bytes + 2 * scale_bytes);
+    if (lane == 0) expect(full, count * bytes + blocks * scale_bytes);
     __syncwarp();
-    if (lane < count) copy(place + lane * (rows.chunk + kGap), source, bytes, full);
-    if (FLOAT8 && lane >= 30) {
-      const int which = lane - 30, block = (which ? first + count - 1 : first) / kSide;
+    if (lane < copies) copy(place + lane * rows.chunk, source, count / copies * bytes, full);
+    if (31 - lane < blocks) {
+      const int which = 31 - lane;
       copy(place + kSlot - kScaleBytes + which * (kScaleBytes / 2),
-           reinterpret_cast<const char*>(weight.scales + block * (weight.width / kSide) + at / kSide), scale_bytes, full);
+           reinterpret_cast<const char*>(weight.scales + (block + which) * (weight.width / kSide) + at / kSide), scale_bytes, full);
     }
   }
 }
@@ -269,7 +272,7 @@ static __device__ __forceinline__ void copy_heads(Ring& all, const Step& step, i
     await_copies(all);
     wait_for(all.empty(), all.turn ^ 1);
     // heads are too small for the copy engine
-#pragma unroll 4
+#pragma unroll 2
     for (int quad = lane; quad < count * kQuads; quad += 32) {
       const int line = quad / kQuads, position = start + line, at = quad % kQuads * 16;
       const long long page = __ldg(step.table + position / PAGE);

@@ -9,7 +9,7 @@ THREADS = 384
 
 _WARPS, _TILE = 8, 16
 _MULTIPLYING = 32 * _WARPS
-_LINES, _GAP = 8, 64  # rows of a weight in a slot, and bytes between them
+_LINES = 8  # rows of a weight in a slot
 _MOST_CHUNK, _WHOLE_CHUNK = 2560, 512  # bytes of a row in a full slot
 _HEADS = 64  # keys and values in a slot
 _MOST_SPLITS = 16
@@ -93,7 +93,7 @@ class Sizes:
 
     @property
     def _slot_bytes(self) -> int:
-        rows, heads = _LINES * (self.chunk + _GAP), _HEADS * (2 * self.head_dim + 16)
+        rows, heads = _LINES * self.chunk, _HEADS * (2 * self.head_dim + 16)
         return max(rows, heads) + (self.chunk // 8 if self.float8 else 0)
 
     @property
