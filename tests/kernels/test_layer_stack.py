@@ -149,7 +149,7 @@ def test_a_row_without_a_sequence_has_a_finite_answer(decoder: Decoder) -> None:
 FAULTS = {
     "no wait for copies": ("wait_for(ring.full(), ring.turn);", ""),
     "no wait for a slot": ("own.ring.empty(), own.ring.turn ^ 1", "own.ring.empty(), own.ring.turn"),
-    "no wait for the row": ("|| !is_of(words[i], number)", ""),
+    "no wait for the row": ("if (!is_of(words[i], number)) missing", "if (false) missing"),
     "no wait for the heads": ("is_of(words[i][0], number) && is_of(words[i][1], number)", "true"),
     "no wait for the ranges": ("are_of(values, number) && are_of(softmax, number)", "true"),
     "the number of another layer": ("number, nullptr, nullptr, 0", "number - 1, nullptr, nullptr, 0"),

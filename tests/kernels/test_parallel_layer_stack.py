@@ -107,7 +107,7 @@ def test_steps_are_as_in_plain_torch(decoder: Decoder) -> None:
 
 FAULTS = {
     "no wait for copies": ("wait_for(own.turns.ring.full(), own.turns.ring.turn);", ""),
-    "no wait for the row": ("|| !is_of(words[i], number)", ""),
+    "no wait for the row": ("if (!is_of(words[i], number)) missing", "if (false) missing"),
     "the row of another layer": ("step.out, number - 1", "step.out, number - 2"),
 }
 

@@ -327,6 +327,7 @@ static inline u32 __float_as_uint(float value) {
   memcpy(&bits, &value, 4);
   return bits;
 }
+static inline float __fdividef(float a, float b) { return a / b; }
 static inline float rsqrtf(float value) { return 1 / std::sqrt(value); }
 static inline void __syncthreads() { emulated::named_barrier(0, emulated::threads_of_program); }
 static inline void __syncwarp() {
@@ -338,6 +339,15 @@ static inline float __shfl_xor_sync(u32, float value, int step) {
     for (int lane = 0; lane < emulated::kWarp; lane++) warp.taken[lane][0] = warp.given[lane ^ step][0];
   });
   return __uint_as_float(taken);
+}
+static inline u32 __reduce_max_sync(u32, u32 value) {
+  u32 taken;
+  emulated::together(&value, 1, &taken, 1, [](emulated::Warp& warp) {
+    u32 most = 0;
+    for (int lane = 0; lane < emulated::kWarp; lane++) most = std::max(most, warp.given[lane][0]);
+    for (int lane = 0; lane < emulated::kWarp; lane++) warp.taken[lane][0] = most;
+  });
+  return taken;
 }
 
 // barriers and copies, as in hopper.cu

@@ -44,7 +44,7 @@ struct Products {
 // already.
 static __device__ __forceinline__ void load_normed(Program& program, const u32* from, u32 number, const u16* plain,
                                                    const u16* norm, const u16* bias, float epsilon) {
-  const Groups<DIM> groups{DIM};
+  const Groups<DIM> groups(DIM);
   constexpr int kEach = Groups<DIM>::kEach;
   static_assert(DIM % (4 * kMultiplying) == 0, "all warps have equally many values");
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -89,7 +89,7 @@ static __device__ __forceinline__ void load_normed(Program& program, const u32* 
     widen(factors[i], scaled), widen(shifts[i], shifted);
 #pragma unroll
     for (int j = 0; j < 4; j++) values[i][j] = (values[i][j] - mean) * factor * scaled[j] + shifted[j];
-    store_parts(program.row + 4 * groups.at(i), DIM + kPartGap, values[i]);
+    store_parts(program.row + 4 * threadIdx.x + i * groups.kApart, DIM + kPartGap, values[i]);
   }
   sync_multiplying();
 }
@@ -97,7 +97,7 @@ static __device__ __forceinline__ void load_normed(Program& program, const u32* 
 // GELU by tanh, as 1 / (1 + exp(-2 u)) = (1 + tanh(u)) / 2
 static __device__ __forceinline__ float gelu(float x) {
   constexpr float kTwice = 1.5957691216057308f;  // 2 sqrt(2 / pi)
-  return x / (1 + __expf(-kTwice * (x + 0.044715f * x * x * x)));
+  return __fdividef(x, 1 + __expf(-kTwice * (x + 0.044715f * x * x * x)));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {

@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
         share(step.qkv + rows.first + mine, word_of(narrow(sum), number));
       } else if (product == kUps) {
         const float gate = sum_of(program.sums, mine, rows) * factor;
-        share(step.inner + shared.rows[kGates].first + mine, word_of(narrow(gate / (1 + __expf(-gate)) * sum), number));
+        share(step.inner + shared.rows[kGates].first + mine, word_of(narrow(__fdividef(gate, 1 + __expf(-gate)) * sum), number));
       } else {
         const u16 rounded = narrow(residual + sum);
         residual = wide(rounded);

@@ -29,51 +29,47 @@ static __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
-static __device__ __forceinline__ float most_of_warp(float value) {
-#pragma unroll
-  for (int step = 16; step; step /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, step));
-  return value;
-}
-
 // the parts of a row; a float16 value of a row that a power of two has brought near the largest is exact enough
 template <bool NORM>
 constexpr int kParts = NORM && !FLOAT8 ? 2 : 1;
 
-// A thread's part of a row of at most MOST values: groups of four, which are apart by the number of threads that multiply.
+// A thread's part of a row of at most MOST values: `count` groups of four, which are apart by the number of threads.
 template <int MOST>
 struct Groups {
   static constexpr int kEach = (MOST / 4 + kMultiplying - 1) / kMultiplying;
-  int width;
+  int count;
 
-  static __device__ __forceinline__ int at(int i) { return i * kMultiplying + threadIdx.x; }
-  __device__ __forceinline__ bool has(int i) const { return 4 * at(i) < width; }
+  __device__ __forceinline__ explicit Groups(int width)
+      : count((width / 4 + kMultiplying - 1 - static_cast<int>(threadIdx.x)) / kMultiplying) {}
+
+  // from a thread's group to its next one
+  static constexpr int kApart = 4 * kMultiplying;
 
   __device__ __forceinline__ void load(uint2* to, const u16* from) const {
+    from += 4 * threadIdx.x;
 #pragma unroll
     for (int i = 0; i < kEach; i++)
-      if (has(i)) to[i] = constant_pairs(from + 4 * at(i));
+      if (i < count) to[i] = constant_pairs(from + i * kApart);
   }
 
   // wait for the values that all programs share
   __device__ __forceinline__ void await(uint2* to, const u32* from, u32 number) const {
-    u32 missing = 0;
+    from += 4 * threadIdx.x;
+    Quad words[kEach];
 #pragma unroll
-    for (int i = 0; i < kEach; i++)
-      if (has(i)) missing |= 1u << i;
+    for (int i = 0; i < kEach; i++) words[i] = {number, number, number, number};
     SpinLimit limit;
-    while (missing) {
-      Quad words[kEach] = {};
+    for (u32 missing = (1u << count) - 1; missing; limit.count()) {
 #pragma unroll
       for (int i = 0; i < kEach; i++)
-        if (missing >> i & 1) words[i] = shared_quad(from + 4 * at(i));
+        if (missing >> i & 1) words[i] = shared_quad(from + i * kApart);
+      missing = 0;
 #pragma unroll
-      for (int i = 0; i < kEach; i++) {
-        if (!(missing >> i & 1) || !is_of(words[i], number)) continue;
-        to[i] = {pair_of(words[i].x, words[i].y), pair_of(words[i].z, words[i].w)};
-        missing ^= 1u << i;
-      }
-      limit.count();
+      for (int i = 0; i < kEach; i++)
+        if (!is_of(words[i], number)) missing |= 1u << i;
     }
+#pragma unroll
+    for (int i = 0; i < kEach; i++) to[i] = {pair_of(words[i].x, words[i].y), pair_of(words[i].z, words[i].w)};
   }
 };
 
@@ -94,11 +90,12 @@ static __device__ __forceinline__ void store_parts(u16* to, int apart, const flo
 // products with it. A value there is the sum of one part of 16 bits, or with a norm of two. A `plain` row is whole already.
 template <int MOST, bool NORM>
 static __device__ __forceinline__ float load_row(u16* row, int width, const u32* from, u32 number, const u16* plain,
-                                                 const u16* norm, float epsilon, float* squares_of, float* most_of) {
-  const Groups<MOST> groups{width};
+                                                 const u16* norm, float epsilon, float* squares_of, u32* most_of) {
+  const Groups<MOST> groups(NORM ? MOST : width);
   constexpr int kEach = Groups<MOST>::kEach;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint2 factors[NORM ? kEach : 1] = {}, given[kEach] = {};
+  u16* to = row + 4 * threadIdx.x;
   if constexpr (NORM) groups.load(factors, norm);
   if (NORM && plain) {
     groups.load(given, plain);
@@ -109,15 +106,14 @@ static __device__ __forceinline__ float load_row(u16* row, int width, const u32*
   if constexpr (!NORM && !FLOAT8) {
 #pragma unroll
     for (int i = 0; i < kEach; i++)
-      if (groups.has(i)) *reinterpret_cast<uint2*>(row + 4 * groups.at(i)) = given[i];
+      if (i < groups.count) *reinterpret_cast<uint2*>(to + i * groups.kApart) = given[i];
     sync_multiplying();
     return 1;
   }
-  float values[kEach][4] = {}, squares = 0;
-  [[maybe_unused]] float most = 0;
+  float values[kEach][4], squares = 0;
+  [[maybe_unused]] u32 most = 0;  // of the values' bits
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    if (!groups.has(i)) continue;
     widen(given[i], values[i]);
     if constexpr (NORM) {
       float scaled[4];
@@ -126,38 +122,38 @@ static __device__ __forceinline__ float load_row(u16* row, int width, const u32*
       for (int j = 0; j < 4; j++) {
         squares += values[i][j] * values[i][j];
         values[i][j] *= scaled[j];
+        if (FLOAT8) most = max(most, __float_as_uint(values[i][j]) & 0x7fffffff);
       }
+    } else if (FLOAT8) {
+      most = most_of_halves(most, most_of_halves(given[i].x & 0x7fff7fff, given[i].y & 0x7fff7fff));
     }
-#if FLOAT8
-#pragma unroll
-    for (int j = 0; j < 4; j++) most = fmaxf(most, fabsf(values[i][j]));
-#endif
   }
   if constexpr (NORM) {
     squares = warp_sum(squares);
     if (lane == 0) squares_of[warp] = squares;
+  } else {
+    most = max(most & 0xffff0000, most << 16);
   }
   float factor = 1;
 #if FLOAT8
   // a power of two brings the largest value near the largest of float16
-  most = most_of_warp(most);
+  most = __reduce_max_sync(0xffffffffu, most);
   if (lane == 0) most_of[warp] = most;
   sync_multiplying();
 #pragma unroll
-  for (int i = 0; i < kWarps; i++) most = fmaxf(most, most_of[i]);
-  const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23) - 127, -100), 100);
+  for (int i = 0; i < kWarps; i++) most = max(most, most_of[i]);
+  const int exponent = min(max(static_cast<int>(most >> 23) - 127, -100), 100);
   const float up = as_float(static_cast<u32>(13 - exponent + 127) << 23);
   factor = as_float(static_cast<u32>(exponent - 13 + 127) << 23);
 #endif
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    if (!groups.has(i)) continue;
-    u16* to = row + 4 * groups.at(i);
+    if (i >= groups.count) break;
 #if FLOAT8
     const float* from = values[i];
-    *reinterpret_cast<uint2*>(to) = {half_pair(from[0] * up, from[1] * up), half_pair(from[2] * up, from[3] * up)};
+    *reinterpret_cast<uint2*>(to + i * groups.kApart) = {half_pair(from[0] * up, from[1] * up), half_pair(from[2] * up, from[3] * up)};
 #else
-    store_parts(to, width + kPartGap, values[i]);
+    store_parts(to + i * groups.kApart, width + kPartGap, values[i]);
 #endif
   }
   sync_multiplying();
@@ -165,7 +161,7 @@ static __device__ __forceinline__ float load_row(u16* row, int width, const u32*
     squares = 0;
 #pragma unroll
     for (int i = 0; i < kWarps; i++) squares += squares_of[i];
-    factor *= rsqrtf(squares / width + epsilon);
+    factor *= rsqrtf(squares * (1.0f / MOST) + epsilon);
   }
   return factor;
 }

@@ -26,7 +26,8 @@ struct Rotation {
 struct Shared {
   u64 barriers[2 * STAGES];
   Rows rows[kMostProducts];  // the program's part of a layer's products
-  float squares[kWarps], most[kWarps], means[kWarps];
+  float squares[kWarps], means[kWarps];
+  u32 most[kWarps];
   float tops[kWarps][8], totals[kWarps][8];
   alignas(16) u16 heads[kFresh * kHead];
 };
