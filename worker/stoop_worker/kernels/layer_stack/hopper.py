@@ -22,7 +22,6 @@ _NAME = "layer_stack"
 _SECONDS = 10
 PARTS = "instructions", "ring", "program", "product", "attend"
 """The files before a kernel's own; only the first needs a GPU."""
-_UNDER_WAY = 3  # slots that are copied at once
 _AHEAD = 96 * 1024  # bytes; parallel layers are faster without
 
 
@@ -114,7 +113,7 @@ def source(sizes: Sizes) -> str:
         "FIELDS": sizes.fields,
         "CHUNK": sizes.chunk,
         "STAGES": sizes.slots,
-        "UNDER_WAY": _UNDER_WAY,
+        "UNDER_WAY": sizes.under_way,
         "AHEAD": 0 if sizes.parallel else _AHEAD,
         "SECONDS": _SECONDS,
     }

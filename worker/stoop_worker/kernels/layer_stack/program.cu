@@ -1,8 +1,16 @@
 // The memory of a program, and what its threads keep through a step.
 
+// The parts of a row, whose sum it is: two of bfloat16 behind a norm, else one. Of float8, each a sixteenth of the one
+// before, there are three behind a norm, and two else, because two hold a bfloat16 value.
+template <bool NORM>
+constexpr int kParts = (FLOAT8 ? 2 : 1) + NORM;
+
+template <bool NORM>
+static __device__ constexpr int row_bytes(int width) { return kParts<NORM> * (width * kValueBytes + kPartGap); }
+
 constexpr int kWidest = larger(kQueries, INNER);
-constexpr int kRowValues = larger(2 * DIM + kPartGap, kWidest);
-constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
+constexpr int kRowBytes = larger(row_bytes<true>(DIM), row_bytes<false>(kWidest));
+constexpr int kRowRoom = (larger(kRowBytes, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
 
 constexpr int kHead = HEAD_DIM + 8;      // values from a head to the next one
 constexpr int kPairs = HEAD_DIM / 64;    // of a head's channels, for each lane
@@ -35,7 +43,7 @@ struct Shared {
 // `layers` are records of FIELDS numbers, and behind them is room for sums. `ring` is where the thread's warp has come.
 struct Program {
   char* memory;
-  u16* row;
+  char* row;
   Shared& shared;
   u64* layers;
   float* sums;
@@ -46,7 +54,7 @@ struct Program {
   template <typename PRODUCTS>
   __device__ __forceinline__ Program(const Step& step, PRODUCTS)
       : memory(dynamic_memory()),
-        row(reinterpret_cast<u16*>(memory + STAGES * kSlot)),
+        row(memory + STAGES * kSlot),
         shared(*reinterpret_cast<Shared*>(memory + STAGES * kSlot + kRowRoom)),
         layers(reinterpret_cast<u64*>(&shared + 1)),
         sums(reinterpret_cast<float*>(layers + step.count * FIELDS)),

@@ -18,7 +18,7 @@ constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + 
 constexpr int kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
 constexpr int kRowsBytes = kLines * CHUNK, kHeadsBytes = 2 * kPositions * kHeadRow;
 constexpr int kSlot = (kRowsBytes > kHeadsBytes ? kRowsBytes : kHeadsBytes) + kScaleBytes;
-constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
+constexpr int kPartGap = 64;                         // bytes between the parts of a row
 constexpr float kLowest = -1e30f;
 
 // A barrier tells a round of the ring from the next one only. When a team waits for its slot, every fourth, that of the

@@ -15,7 +15,8 @@ _HEADS = 64  # keys and values in a slot
 _MOST_SPLITS = 16
 _MOST_ROWS = 256  # of a product in a program
 _MOST_GROUP = 8  # queries of a key head
-_LEAST_SLOTS = 8  # see kUnderWay in ring.cu
+_UNDER_WAY, _LEAST_SLOTS = 3, 8  # the slots that are copied at once, and those that they need; see ring.cu
+_MORE_UNDER_WAY, _SLOTS_FOR_MORE = 4, 11  # what parallel layers tell each other does not wait for copies
 _A_PROGRAM = 227 * 1024
 
 
@@ -72,6 +73,11 @@ class Sizes:
         return (_A_PROGRAM - self._beside_ring) // self._slot_bytes
 
     @property
+    def under_way(self) -> int:
+        """Slots that are copied at once."""
+        return _MORE_UNDER_WAY if self.parallel and self.slots >= _SLOTS_FOR_MORE else _UNDER_WAY
+
+    @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a program."""
         return self.slots * self._slot_bytes + self._beside_ring
@@ -100,8 +106,9 @@ class Sizes:
     def _beside_ring(self) -> int:
         """Return the bytes of the row, of the sums and heads (at least), and of the layers' records."""
         group = self.heads // self.key_heads
-        values = max(2 * self.dim + 32, self.joined, self.inner)
-        row = -(-max(2 * values, 4 * _WARPS * group * self.head_dim) // 128) * 128
+        value, parts = (1, 2) if self.float8 else (2, 1)
+        normed, plain = ((parts + norm) * (value * width + 64) for norm, width in ((1, self.dim), (0, max(self.joined, self.inner))))
+        row = -(-max(normed, plain, 4 * _WARPS * group * self.head_dim) // 128) * 128
         made, inner, dim = (self._most_rows(rows) for rows in (self.made, self.inner, self.dim))
         rows = 2 * max(made, inner, dim) if self.parallel else max(2 * inner, made, dim)
         sums = 4 * _WARPS * rows + 20 * (self.head_dim + 8) + 1280
