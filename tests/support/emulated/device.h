@@ -193,39 +193,28 @@ inline float of_float8(u32 bits) {
   return bits & 128 ? -value : value;
 }
 
-// the nearest one; a value beyond the largest becomes that
-inline u32 to_float8(float value) {
-  const u32 sign = std::signbit(value) ? 128 : 0;
-  value = std::abs(value);
-  if (value != value) return 127;
-  if (value >= 448) return sign | 126;
-  const int exponent = value < std::ldexp(1, -6) ? -6 : std::ilogb(value);
-  // an eighth beyond the largest mantissa is the next exponent's least one
-  const int eighths = std::nearbyint(std::ldexp(value, 3 - exponent));
-  return sign | (eighths < 8 ? eighths : (exponent + 7) * 8 + eighths - 8);
-}
-
-// the product of 16 x 8 * EACH and 8 * EACH x 8 values, in the places of mma.m16n8k16 (two values in a word) and m16n8k32
-template <int EACH, typename Wide>
+// the product of 16 x 16 and 16 x 8 values, in the places of mma.m16n8k16
+template <typename Wide>
 void multiply(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y, Wide wide) {
   const u32 given[6] = {a, b, c, d, x, y};
   u32 taken[4];
   together(given, 6, taken, 4, [&](Warp& warp) {
-    constexpr int kDepth = 8 * EACH, kBits = 32 / EACH;
-    float left[16][kDepth], right[kDepth][8];
+    float left[16][16], right[16][8];
     for (int lane = 0; lane < kWarp; lane++) {
       const int line = lane / 4, part = lane % 4;
-      for (int i = 0; i < EACH; i++) {
-        auto value = [&](int which) { return wide(warp.given[lane][which] >> kBits * i & ((1u << kBits) - 1)); };
-        const int at = EACH * part + i;
-        left[line][at] = value(0), left[line + 8][at] = value(1);
-        left[line][at + kDepth / 2] = value(2), left[line + 8][at + kDepth / 2] = value(3);
-        right[at][line] = value(4), right[at + kDepth / 2][line] = value(5);
+      for (int i = 0; i < 2; i++) {
+        const int shift = 16 * i;
+        left[line][2 * part + i] = wide(warp.given[lane][0] >> shift & 0xffff);
+        left[line + 8][2 * part + i] = wide(warp.given[lane][1] >> shift & 0xffff);
+        left[line][2 * part + 8 + i] = wide(warp.given[lane][2] >> shift & 0xffff);
+        left[line + 8][2 * part + 8 + i] = wide(warp.given[lane][3] >> shift & 0xffff);
+        right[2 * part + i][line] = wide(warp.given[lane][4] >> shift & 0xffff);
+        right[2 * part + 8 + i][line] = wide(warp.given[lane][5] >> shift & 0xffff);
       }
     }
     float made[16][8] = {};
     for (int row = 0; row < 16; row++)
-      for (int i = 0; i < kDepth; i++)
+      for (int i = 0; i < 16; i++)
         for (int column = 0; column < 8; column++) made[row][column] += left[row][i] * right[i][column];
     for (int lane = 0; lane < kWarp; lane++)
       for (int i = 0; i < 4; i++) memcpy(&warp.taken[lane][i], &made[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2], 4);

@@ -68,10 +68,10 @@ static inline void arrive_behind_quads(u32 barrier) {
 static inline void named_barrier(int threads) { emulated::named_barrier(1, threads); }
 
 static inline void multiply_bfloats(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
-  emulated::multiply<2>(sums, a, b, c, d, x, y, emulated::of_bfloat);
+  emulated::multiply(sums, a, b, c, d, x, y, emulated::of_bfloat);
 }
-static inline void multiply_float8s(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
-  emulated::multiply<4>(sums, a, b, c, d, x, y, emulated::of_float8);
+static inline void multiply_halves(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
+  emulated::multiply(sums, a, b, c, d, x, y, emulated::of_half);
 }
 static inline u32 half_pair(float low, float high) {
   return emulated::to_half(low) | static_cast<u32>(emulated::to_half(high)) << 16;
@@ -80,18 +80,6 @@ static inline uint2 halves_of(u32 four) {
   auto value = [&](int i) { return emulated::of_float8(four >> 8 * i & 255); };
   return {half_pair(value(0), value(1)), half_pair(value(2), value(3))};
 }
-static inline u32 float8s_of(uint2 pairs) {
-  auto value = [&](u32 pair) {
-    return emulated::to_float8(emulated::of_half(pair & 0xffff)) | emulated::to_float8(emulated::of_half(pair >> 16)) << 8;
-  };
-  return value(pairs.x) | value(pairs.y) << 16;
-}
-static inline u32 multiply_add(u32 a, u32 factor, u32 b) {
-  auto sum = [](u32 a, u32 factor, u32 b) {
-    return emulated::to_half(emulated::of_half(a) * emulated::of_half(factor) + emulated::of_half(b));
-  };
-  return sum(a & 0xffff, factor & 0xffff, b & 0xffff) | static_cast<u32>(sum(a >> 16, factor >> 16, b >> 16)) << 16;
-}
 
 static inline bool phase_ended(u32 barrier, int turn) {
   emulated::Barrier& found = emulated::current->program->barriers.at(barrier);
@@ -99,14 +87,6 @@ static inline bool phase_ended(u32 barrier, int turn) {
   found.waiting.push_back(emulated::current);
   emulated::sleep();
   return found.turn != turn;
-}
-static inline bool phase_has_ended(u32 barrier, int turn) { return phase_ended(barrier, turn); }
-static inline u32 clock_of_cycles() {
-  static u32 now = 0;
-  return now += 100;
-}
-static inline void bring_nearer(const char* from, int bytes) {
-  if (reinterpret_cast<uintptr_t>(from) % 16 || bytes % 16 || bytes <= 0) emulated::failed = true;
 }
 static inline void fence_barrier_init() {}
 static inline void fence_async_proxy() {}

@@ -22,7 +22,6 @@ _NAME = "layer_stack"
 _SECONDS = 10
 PARTS = "instructions", "ring", "program", "product", "attend"
 """The files before a kernel's own; only the first needs a GPU."""
-_AHEAD = 96 * 1024  # bytes; parallel layers are faster without
 
 
 class _Step(ctypes.Structure):
@@ -114,7 +113,6 @@ def source(sizes: Sizes) -> str:
         "CHUNK": sizes.chunk,
         "STAGES": sizes.slots,
         "UNDER_WAY": sizes.under_way,
-        "AHEAD": 0 if sizes.parallel else _AHEAD,
         "SECONDS": _SECONDS,
     }
     folder = files("stoop_worker.kernels.layer_stack")

@@ -111,9 +111,8 @@ static __device__ __forceinline__ void multiply_bfloats(float* sums, u32 a, u32 
                : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
 }
 
-// the same, of 16 x 32 with 32 x 8 float8 values
-static __device__ __forceinline__ void multiply_float8s(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
-  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+static __device__ __forceinline__ void multiply_halves(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
                : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
                : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
@@ -134,23 +133,6 @@ static __device__ __forceinline__ u32 half_pair(float low, float high) {
   return pair;
 }
 
-// the nearest float8 values
-static __device__ __forceinline__ u32 float8s_of(uint2 pairs) {
-  u32 four;
-  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f16x2 low, %1; cvt.rn.satfinite.e4m3x2.f16x2 high, %2; "
-      "mov.b32 %0, {low, high}; }"
-      : "=r"(four)
-      : "r"(pairs.x), "r"(pairs.y));
-  return four;
-}
-
-// a * factor + b of a pair of float16
-static __device__ __forceinline__ u32 multiply_add(u32 a, u32 factor, u32 b) {
-  u32 sum;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(factor), "r"(b));
-  return sum;
-}
-
 // return whether the barrier's turn has ended
 static __device__ __forceinline__ bool phase_ended(u32 barrier, int turn) {
   u32 there;
@@ -159,27 +141,6 @@ static __device__ __forceinline__ bool phase_ended(u32 barrier, int turn) {
                : "r"(barrier), "r"(turn)
                : "memory");
   return there;
-}
-
-// the same, without a pause
-static __device__ __forceinline__ bool phase_has_ended(u32 barrier, int turn) {
-  u32 there;
-  asm volatile("{ .reg .pred there; mbarrier.test_wait.parity.shared::cta.b64 there, [%1], %2; selp.u32 %0, 1, 0, there; }"
-               : "=r"(there)
-               : "r"(barrier), "r"(turn)
-               : "memory");
-  return there;
-}
-
-static __device__ __forceinline__ u32 clock_of_cycles() {
-  u32 now;
-  asm volatile("mov.u32 %0, %clock;" : "=r"(now));
-  return now;
-}
-
-// copy to the cache that all programs share
-static __device__ __forceinline__ void bring_nearer(const char* from, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 // let the copy engine see barriers that were just made

@@ -89,7 +89,7 @@ static __device__ __forceinline__ void load_normed(Program& program, const u32* 
     widen(factors[i], scaled), widen(shifts[i], shifted);
 #pragma unroll
     for (int j = 0; j < 4; j++) values[i][j] = (values[i][j] - mean) * factor * scaled[j] + shifted[j];
-    store_parts(program.row + 2 * (4 * threadIdx.x + i * groups.kApart), 2 * DIM + kPartGap, values[i]);
+    store_parts(program.row + 4 * threadIdx.x + i * groups.kApart, DIM + kPartGap, values[i]);
   }
   sync_multiplying();
 }

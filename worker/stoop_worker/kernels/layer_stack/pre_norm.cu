@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
         if (program.range.shares()) combine(step, program.range, number);
       }
       const bool first = product == kQkv, normed = first || product == kGates || product == kUps;
-      const Own own(program.ring, rows, products.width(product), normed ? kParts<true> : kParts<false>);
+      const Own own(program.ring, rows, products.width(product), normed ? kParts<true> : 1);
       if (first || product == kGates) {
         factor = load_row<DIM, true>(program.row, DIM, first ? step.out : step.middle, first ? number - 1 : number,
                                      first && layer == 0 ? step.x : nullptr, halves(first ? kNorm : kMlpNorm),

@@ -29,6 +29,10 @@ static __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
+// the parts of a row; a float16 value of a row that a power of two has brought near the largest is exact enough
+template <bool NORM>
+constexpr int kParts = NORM && !FLOAT8 ? 2 : 1;
+
 // A thread's part of a row of at most MOST values: `count` groups of four, which are apart by the number of threads.
 template <int MOST>
 struct Groups {
@@ -69,8 +73,8 @@ struct Groups {
   }
 };
 
-// Store four values as the sum of two parts of bfloat16, which are `apart` bytes from each other.
-static __device__ __forceinline__ void store_parts(char* to, int apart, const float* values) {
+// Store four values as the sum of two parts of bfloat16.
+static __device__ __forceinline__ void store_parts(u16* to, int apart, const float* values) {
   u32 first[2], second[2];
 #pragma unroll
   for (int j = 0; j < 2; j++) {
@@ -82,33 +86,16 @@ static __device__ __forceinline__ void store_parts(char* to, int apart, const fl
   *reinterpret_cast<uint2*>(to + apart) = {second[0], second[1]};
 }
 
-// Store four values as the sum of parts of float8. Their rest is sixteen times as large as what is missing.
-template <int PARTS>
-static __device__ __forceinline__ void store_float8s(char* to, int apart, const float* values, float up) {
-  constexpr u32 kSixteen = 0x4c004c00, kLess = 0xcc00cc00;
-  uint2 rest = {half_pair(values[0] * up, values[1] * up), half_pair(values[2] * up, values[3] * up)};
-#pragma unroll
-  for (int part = 0; part < PARTS; part++) {
-    const u32 four = float8s_of(rest);
-    *reinterpret_cast<u32*>(to + part * apart) = four;
-    if (part + 1 == PARTS) break;
-    const uint2 stored = halves_of(four);
-    rest.x = multiply_add(stored.x, kLess, multiply_add(rest.x, kSixteen, 0));
-    rest.y = multiply_add(stored.y, kLess, multiply_add(rest.y, kSixteen, 0));
-  }
-}
-
 // Take a row that all programs share, times the norm's weights if it has one, to shared memory; returns the factor of the
-// products with it. A `plain` row is whole already.
+// products with it. A value there is the sum of one part of 16 bits, or with a norm of two. A `plain` row is whole already.
 template <int MOST, bool NORM>
-static __device__ __forceinline__ float load_row(char* row, int width, const u32* from, u32 number, const u16* plain,
+static __device__ __forceinline__ float load_row(u16* row, int width, const u32* from, u32 number, const u16* plain,
                                                  const u16* norm, float epsilon, float* squares_of, u32* most_of) {
   const Groups<MOST> groups(NORM ? MOST : width);
   constexpr int kEach = Groups<MOST>::kEach;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint2 factors[NORM ? kEach : 1] = {}, given[kEach] = {};
-  constexpr int kApart = groups.kApart * kValueBytes;  // from a thread's group to its next one
-  char* to = row + 4 * kValueBytes * threadIdx.x;
+  u16* to = row + 4 * threadIdx.x;
   if constexpr (NORM) groups.load(factors, norm);
   if (NORM && plain) {
     groups.load(given, plain);
@@ -119,7 +106,7 @@ static __device__ __forceinline__ float load_row(char* row, int width, const u32
   if constexpr (!NORM && !FLOAT8) {
 #pragma unroll
     for (int i = 0; i < kEach; i++)
-      if (i < groups.count) *reinterpret_cast<uint2*>(to + i * kApart) = given[i];
+      if (i < groups.count) *reinterpret_cast<uint2*>(to + i * groups.kApart) = given[i];
     sync_multiplying();
     return 1;
   }
@@ -149,24 +136,24 @@ static __device__ __forceinline__ float load_row(char* row, int width, const u32
   }
   float factor = 1;
 #if FLOAT8
-  // a power of two brings the largest value near the largest of float8
+  // a power of two brings the largest value near the largest of float16
   most = __reduce_max_sync(0xffffffffu, most);
   if (lane == 0) most_of[warp] = most;
   sync_multiplying();
 #pragma unroll
   for (int i = 0; i < kWarps; i++) most = max(most, most_of[i]);
   const int exponent = min(max(static_cast<int>(most >> 23) - 127, -100), 100);
-  const float up = as_float(static_cast<u32>(7 - exponent + 127) << 23);
-  factor = as_float(static_cast<u32>(exponent - 7 + 127) << 23);
+  const float up = as_float(static_cast<u32>(13 - exponent + 127) << 23);
+  factor = as_float(static_cast<u32>(exponent - 13 + 127) << 23);
 #endif
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
     if (i >= groups.count) break;
-    const int apart = width * kValueBytes + kPartGap;
 #if FLOAT8
-    store_float8s<kParts<NORM>>(to + i * kApart, apart, values[i], up);
+    const float* from = values[i];
+    *reinterpret_cast<uint2*>(to + i * groups.kApart) = {half_pair(from[0] * up, from[1] * up), half_pair(from[2] * up, from[3] * up)};
 #else
-    store_parts(to + i * kApart, apart, values[i]);
+    store_parts(to + i * groups.kApart, width + kPartGap, values[i]);
 #endif
   }
   sync_multiplying();
@@ -179,84 +166,85 @@ static __device__ __forceinline__ float load_row(char* row, int width, const u32
   return factor;
 }
 
-// What a lane takes for two spans of float8 values of a row of the weight, and for its column of the row.
+// What a lane takes for half of two spans of float8 values of a row of the weight, and for its column of the row.
 struct Loaded {
-  Quad above, below, x = {0, 0, 0, 0};
+  Quad above, below, x = {0, 0, 0, 0}, y = {0, 0, 0, 0};
 
-  __device__ __forceinline__ void load(const char* weight, int apart, const char* column, bool given) {
-    above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + apart);
-    if (given) x = *reinterpret_cast<const Quad*>(column);
+  __device__ __forceinline__ void load(const char* weight, const u16* column, bool given) {
+    above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + kSpan);
+    if (given) x = *reinterpret_cast<const Quad*>(column), y = *reinterpret_cast<const Quad*>(column + 8);
   }
 
-  __device__ __forceinline__ void multiply(float* sums) const {
-    multiply_float8s(sums, above.x, below.x, above.y, below.y, x.x, x.y);
-    multiply_float8s(sums, above.z, below.z, above.w, below.w, x.z, x.w);
+  __device__ __forceinline__ void multiply(float* left, float* right) const {
+    uint2 a = halves_of(above.x), b = halves_of(below.x);
+    multiply_halves(left, a.x, b.x, a.y, b.y, x.x, x.y);
+    a = halves_of(above.y), b = halves_of(below.y);
+    multiply_halves(right, a.x, b.x, a.y, b.y, x.z, x.w);
+    a = halves_of(above.z), b = halves_of(below.z);
+    multiply_halves(left, a.x, b.x, a.y, b.y, y.x, y.y);
+    a = halves_of(above.w), b = halves_of(below.w);
+    multiply_halves(right, a.x, b.x, a.y, b.y, y.z, y.w);
   }
 };
 
 // A warp's part of its team's slots, where the row's values are that it multiplies them by.
-constexpr int kColumns = FLOAT8 ? 4 : 2;  // of a span in a product
-
 struct Own {
   Rows rows;
   Turns turns;
   int row, column;  // where the lane's values begin in a slot, and in the row
   int apart;        // from the upper span of the lane's row to the lower one
-  bool given;
+  bool given, lower;
 
-  bool lower;       // whether the lane's sums are those of lower spans
-
-  // Steps `all` to the next product. A product has 16 rows: 8 of the weight in one span, and the same in the next span. Half
-  // of its columns are the parts of the row in the first span, and half in the other. So half of four lanes have a row's
-  // sums over the first spans, and half over the others. Every other row has its spans the other way round, so that two
-  // rows, which lie whole behind each other, are read from different banks.
+  // Steps `all` to the next product. A product has 16 rows: 8 of the weight in one span, and the same in the next span. Of
+  // its columns two are the parts of the row in the first span, and two in the other. So the first lane of four has a row's
+  // sum over the first spans, and the second lane over the others. Without a gap between the rows, every other one has its
+  // spans the other way round, so that two rows are read from different banks.
   __device__ __forceinline__ Own(Ring& all, Rows of, int width, int parts)
       : rows(of), turns(all, of, static_cast<int>(threadIdx.x) / (32 * kTeam)) {
-    const int lane = threadIdx.x % 32, line = lane / 4, part = lane % 4;
-    row = min(line, rows.lines - 1) * rows.chunk + line % 2 * kSpan + part * 16;
-    apart = line % 2 ? -kSpan : kSpan;
-    given = line < 2 * kColumns && line % kColumns < parts;
-    column = (given ? line % kColumns * (width * kValueBytes + kPartGap) : 0) + line / kColumns % 2 * kSpan + part * 16;
-    lower = (2 * part / kColumns ^ line) % 2;
+    const int lane = threadIdx.x % 32, line = lane / 4, part = lane % 4, turned = kGap ? 0 : line % 2;
+    given = line < 4 && line % 2 < parts;
+    row = min(line, rows.lines - 1) * (rows.chunk + kGap) + turned * kSpan + part * 16;
+    apart = turned ? -kSpan : kSpan;
+    column = (given ? line % 2 * (width + kPartGap) : 0) + line / 2 % 2 * (kSpan / kValueBytes) + part * (16 / kValueBytes);
+    lower = part % 2 != turned;
   }
 };
 
 // Multiply the program's rows of a weight by the row. `sums` has kWarps places for each row, of which `sum_of` adds those
 // that the row's slots fill.
-static __device__ __forceinline__ void multiply(Own own, const char* memory, const char* row, float* sums, int width) {
+static __device__ __forceinline__ void multiply(Own own, const char* memory, const u16* row, float* sums, int width) {
   const int whole = width * kValueBytes, chunk = own.rows.chunk;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, part = lane % 4, member = warp % kTeam;
-#if FLOAT8
-  float first_part = 0, second_part = 0;
-#else
+  float upper = 0, lower = 0;
+#if !FLOAT8
   float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
 #endif
   while (own.turns.left > 0) {
     const int first = own.rows.row_at(own.turns.tile), count = own.rows.lines_at(own.turns.tile), start = own.turns.at * chunk;
-    const int steps = min(chunk, whole - start) / kStep, begin = steps * member / kTeam;
+    const int steps = min(chunk, whole - start) / (2 * kSpan), begin = steps * member / kTeam;
     const int end = steps * (member + 1) / kTeam;
     const char* slot = memory + own.turns.ring.slot * kSlot;
-    const char* weight = slot + own.row + begin * kStep;
-    const char* column = row + own.column + start + begin * kStep;
+    const char* weight = slot + own.row + begin * (2 * kSpan);
+    const u16* column = row + own.column + (start + begin * (2 * kSpan)) / kValueBytes;
     wait_for(own.turns.ring.full(), own.turns.ring.turn);
 #if FLOAT8
     const int top = own.rows.first + first, block = (top + line) / kSide - top / kSide;
     const char* scale = slot + kSlot - kScaleBytes + block * (kScaleBytes / 2) + begin * 8;
     // each half of a step is loaded before the product of the half before; what is loaded last is not used
     Loaded now, next;
-    now.load(weight, own.apart, column, own.given);
+    now.load(weight, column, own.given);
 #pragma unroll 1
     for (int step = begin; step < end; step++) {
       float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
-      next.load(weight + kSide, own.apart, column + kSide, own.given);
-      now.multiply(left);
-      weight += kStep, column += kStep;
-      now.load(weight, own.apart, column, own.given);
+      next.load(weight + kPiece, column + kPiece, own.given);
+      now.multiply(left, right);
+      weight += 2 * kSpan, column += 2 * kSpan;
+      now.load(weight, column, own.given);
       const float2 factors = *reinterpret_cast<const float2*>(scale);
       scale += 8;
-      next.multiply(right);
-      first_part += factors.x * (own.lower ? left[2] : left[0]) + factors.y * (own.lower ? right[2] : right[0]);
-      second_part += factors.x * (own.lower ? left[3] : left[1]) + factors.y * (own.lower ? right[3] : right[1]);
+      next.multiply(left, right);
+      upper += factors.x * (left[0] + right[0]);
+      lower += factors.y * (left[2] + right[2]);
     }
 #else
 #pragma unroll 4
@@ -264,7 +252,7 @@ static __device__ __forceinline__ void multiply(Own own, const char* memory, con
       const Quad above = *reinterpret_cast<const Quad*>(weight), below = *reinterpret_cast<const Quad*>(weight + own.apart);
       Quad x = {0, 0, 0, 0};
       if (own.given) x = *reinterpret_cast<const Quad*>(column);
-      weight += kStep, column += kStep;
+      weight += 2 * kSpan, column += 2 * kSpan / kValueBytes;
       multiply_bfloats(even, above.x, below.x, above.y, below.y, x.x, x.y);
       multiply_bfloats(odd, above.z, below.z, above.w, below.w, x.z, x.w);
     }
@@ -276,18 +264,15 @@ static __device__ __forceinline__ void multiply(Own own, const char* memory, con
     const bool ends = own.turns.at + kTeams >= own.rows.chunks;
     own.turns.next(own.rows);
     if (!ends) continue;
-#if FLOAT8
-    // the first two parts of a span are in one lane, and the third one in the next lane
-    float sum = (first_part + second_part / 16) * (part % 2 ? 1.0f / 256 : 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    first_part = second_part = 0;
-#else
-    float sum = own.lower ? even[2] + even[3] + odd[2] + odd[3] : even[0] + even[1] + odd[0] + odd[1];
+#if !FLOAT8
+    upper = even[0] + even[1] + odd[0] + odd[1], lower = even[2] + even[3] + odd[2] + odd[3];
 #pragma unroll
     for (int i = 0; i < 4; i++) even[i] = odd[i] = 0;
 #endif
+    float sum = own.lower ? lower : upper;
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     if (part == 0 && line < count) sums[(first + line) * kWarps + place] = sum;
+    upper = lower = 0;
   }
 }
 

@@ -1,16 +1,8 @@
 // The memory of a program, and what its threads keep through a step.
 
-// The parts of a row, whose sum it is: two of bfloat16 behind a norm, else one. Of float8, each a sixteenth of the one
-// before, there are three behind a norm, and two else, because two hold a bfloat16 value.
-template <bool NORM>
-constexpr int kParts = (FLOAT8 ? 2 : 1) + NORM;
-
-template <bool NORM>
-static __device__ constexpr int row_bytes(int width) { return kParts<NORM> * (width * kValueBytes + kPartGap); }
-
 constexpr int kWidest = larger(kQueries, INNER);
-constexpr int kRowBytes = larger(row_bytes<true>(DIM), row_bytes<false>(kWidest));
-constexpr int kRowRoom = (larger(kRowBytes, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
+constexpr int kRowValues = larger(2 * DIM + kPartGap, kWidest);
+constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
 
 constexpr int kHead = HEAD_DIM + 8;      // values from a head to the next one
 constexpr int kPairs = HEAD_DIM / 64;    // of a head's channels, for each lane
@@ -43,7 +35,7 @@ struct Shared {
 // `layers` are records of FIELDS numbers, and behind them is room for sums. `ring` is where the thread's warp has come.
 struct Program {
   char* memory;
-  char* row;
+  u16* row;
   Shared& shared;
   u64* layers;
   float* sums;
@@ -54,7 +46,7 @@ struct Program {
   template <typename PRODUCTS>
   __device__ __forceinline__ Program(const Step& step, PRODUCTS)
       : memory(dynamic_memory()),
-        row(memory + STAGES * kSlot),
+        row(reinterpret_cast<u16*>(memory + STAGES * kSlot)),
         shared(*reinterpret_cast<Shared*>(memory + STAGES * kSlot + kRowRoom)),
         layers(reinterpret_cast<u64*>(&shared + 1)),
         sums(reinterpret_cast<float*>(layers + step.count * FIELDS)),
@@ -93,20 +85,11 @@ template <typename PRODUCTS>
 static __device__ __forceinline__ void copy_layers(const Step& step, Program& program, PRODUCTS) {
   const int copier = threadIdx.x / 32 - kWarps, lane = threadIdx.x % 32;
   const u64* layers = program.layers;
-  Ahead ahead;
   for (int layer = 0; layer < step.count; layer++, layers += FIELDS) {
 #pragma unroll 1
     for (int product = 0; product < PRODUCTS::kCount; product++) {
       if (product == PRODUCTS::kAfterHeads) copy_heads(program.ring, step, layer, program.range, copier, lane);
-      const Rows* rows = program.shared.rows;
-      const Weight weight = PRODUCTS::of(layers, product, rows[product]);
-      if (kAhead) {
-        const bool ends = product + 1 == PRODUCTS::kCount, last = ends && layer + 1 == step.count;
-        const Part none{nullptr, 0};
-        const int next = ends ? 0 : product + 1;
-        ahead.enter(weight.part(), last ? none : PRODUCTS::of(ends ? layers + FIELDS : layers, next, rows[next]).part());
-      }
-      copy_rows(program.ring, weight, ahead, copier, lane);
+      copy_rows(program.ring, PRODUCTS::of(layers, product, program.shared.rows[product]), copier, lane);
     }
   }
 }

@@ -6,19 +6,17 @@ constexpr int kCopiers = 4, kThreads = kMultiplying + 32 * kCopiers;  // warps, 
 constexpr int kUnderWay = UNDER_WAY;  // slots; with more, what programs tell each other would queue behind copies
 constexpr int kValueBytes = FLOAT8 ? 1 : 2;
 constexpr int kGroup = HEADS / KEY_HEADS, kQueries = HEADS * HEAD_DIM, kMade = (HEADS + 2 * KEY_HEADS) * HEAD_DIM;
-constexpr int kLines = 8;                              // rows of a weight in a slot
-constexpr int kSpan = 64, kSide = 128;                 // bytes of a row that a quarter of a warp reads; of a block's scale
-constexpr int kStep = FLOAT8 ? 2 * kSide : 2 * kSpan;  // bytes of each row that a warp multiplies at once
+constexpr int kLines = 8, kGap = FLOAT8 ? 64 : 0;      // rows of a weight in a slot, and bytes between them
+constexpr int kPiece = 64, kSide = 128;                // bytes of a row that a quarter of a warp reads; of a block's scale
+constexpr int kSpan = FLOAT8 ? kSide : kPiece;         // bytes; a product is of two spans of each row
 constexpr int kMostChunk = 2 * CHUNK, kWhole = 512;    // bytes of a row in a slot
 constexpr int kTile = 16;                              // positions that are attended to at once
-constexpr int kAhead = AHEAD, kAheadPiece = 4096;    // bytes beyond the ring
-constexpr u32 kAheadPause = 240;                     // cycles from piece to piece: a program's share of memory's rate
 constexpr int kPositions = 32;                       // of keys and values in a slot
 constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + kHeadGap;
 constexpr int kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
-constexpr int kRowsBytes = kLines * CHUNK, kHeadsBytes = 2 * kPositions * kHeadRow;
+constexpr int kRowsBytes = kLines * (CHUNK + kGap), kHeadsBytes = 2 * kPositions * kHeadRow;
 constexpr int kSlot = (kRowsBytes > kHeadsBytes ? kRowsBytes : kHeadsBytes) + kScaleBytes;
-constexpr int kPartGap = 64;                         // bytes between the parts of a row
+constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
 
 // A barrier tells a round of the ring from the next one only. When a team waits for its slot, every fourth, that of the
@@ -108,40 +106,6 @@ struct Ring {
   }
 };
 
-// bytes of a weight
-struct Part {
-  const char* first;
-  int bytes;
-};
-
-// What a copier brings to the nearer cache while there is no room in the ring: what comes after the tile at hand.
-struct Ahead {
-  const char *at = nullptr, *end = nullptr, *next = nullptr, *next_end = nullptr;
-  bool beyond = false;  // `at` is in the next weight
-  u32 last = 0;
-
-  // begin with a program's rows of a weight, and name those of the next one
-  __device__ __forceinline__ void enter(Part part, Part then) {
-    if (!beyond) at = part.first;
-    beyond = false;
-    end = part.first + part.bytes, next = then.first, next_end = then.first + then.bytes;
-  }
-
-  __device__ __forceinline__ void step(const char* tile_end) {
-    const u32 now = clock_of_cycles();
-    if (now - last < kAheadPause) return;
-    last = now;
-    if (!beyond && at < tile_end) at = tile_end;
-    if (!beyond && at >= end) at = next, beyond = true;
-    const char* from = beyond ? next : tile_end;
-    const char* until = beyond ? next_end : end;
-    if (at - from >= kAhead || at >= until) return;
-    const int bytes = static_cast<int>(min(static_cast<long long>(kAheadPiece), static_cast<long long>(until - at)));
-    bring_nearer(at, bytes);
-    at += bytes;
-  }
-};
-
 // A program's rows of a weight, in tiles of `lines` rows, of which the later ones may have one less. A tile is in `chunks`
 // slots, one after the other.
 struct alignas(16) Rows {
@@ -157,7 +121,7 @@ struct alignas(16) Rows {
 template <int ROWS, int WIDTH>
 static __device__ __forceinline__ Rows rows_of() {
   constexpr int kMost = most_rows(ROWS), kTiles = (kMost + kLines - 1) / kLines, kEach = (kMost + kTiles - 1) / kTiles;
-  constexpr int kRoom = kRowsBytes / kEach / kWhole * kWhole, kChunk = kRoom < kMostChunk ? kRoom : kMostChunk;
+  constexpr int kRoom = (kRowsBytes / kEach - kGap) / kWhole * kWhole, kChunk = kRoom < kMostChunk ? kRoom : kMostChunk;
   constexpr int kChunks = (WIDTH * kValueBytes + kChunk - 1) / kChunk;
   const int first = static_cast<long long>(ROWS) * blockIdx.x / PROGRAMS;
   const int count = static_cast<int>(static_cast<long long>(ROWS) * (blockIdx.x + 1) / PROGRAMS) - first;
@@ -230,29 +194,21 @@ struct Weight {
     return min(rows.chunk, width * kValueBytes - turns.at * rows.chunk);
   }
   __device__ __forceinline__ const char* row(int row) const { return first + static_cast<long long>(row) * stride; }
-  __device__ __forceinline__ Part part() const { return {row(rows.first), rows.count * stride}; }
 };
 
-static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight, Ahead& ahead, int copier, int lane) {
+static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight, int copier, int lane) {
   const Rows& rows = weight.rows;
   for (Turns own(all, rows, copier); own.left > 0; own.next(rows)) {
     const int count = rows.lines_at(own.tile), first = rows.first + rows.row_at(own.tile), at = own.at * rows.chunk;
     const int bytes = weight.chunk_bytes(own);
-    // rows without others' bytes between them are one copy, which costs the copy engine less
-    const int copies = bytes == weight.stride ? 1 : count;
-    const char* source = weight.row(first + lane) + at;
     const int block = first / kSide, blocks = FLOAT8 ? (first + count - 1) / kSide - block + 1 : 0, scale_bytes = 4 * bytes / kSide;
+    const char* source = weight.row(first + lane) + at;
     const u32 full = own.ring.full(), place = own.ring.place();
     await_copies(own.ring);
-    if (kAhead && copier == 0 && lane == 0) {
-      const char* tile_end = weight.row(first + count);
-      while (!phase_has_ended(own.ring.empty(), own.ring.turn ^ 1)) ahead.step(tile_end);
-    } else {
-      wait_for(own.ring.empty(), own.ring.turn ^ 1);
-    }
+    wait_for(own.ring.empty(), own.ring.turn ^ 1);
     if (lane == 0) expect(full, count * bytes + blocks * scale_bytes);
     __syncwarp();
-    if (lane < copies) copy(place + lane * rows.chunk, source, count / copies * bytes, full);
+    if (lane < count) copy(place + lane * (rows.chunk + kGap), source, bytes, full);
     if (31 - lane < blocks) {
       const int which = 31 - lane;
       copy(place + kSlot - kScaleBytes + which * (kScaleBytes / 2),

@@ -9,7 +9,7 @@ THREADS = 384
 
 _WARPS, _TILE = 8, 16
 _MULTIPLYING = 32 * _WARPS
-_LINES = 8  # rows of a weight in a slot
+_LINES, _FLOAT8_GAP = 8, 64  # rows of a weight in a slot, and bytes between them
 _MOST_CHUNK, _WHOLE_CHUNK = 2560, 512  # bytes of a row in a full slot
 _HEADS = 64  # keys and values in a slot
 _MOST_SPLITS = 16
@@ -99,16 +99,16 @@ class Sizes:
 
     @property
     def _slot_bytes(self) -> int:
-        rows, heads = _LINES * self.chunk, _HEADS * (2 * self.head_dim + 16)
+        gap = _FLOAT8_GAP if self.float8 else 0
+        rows, heads = _LINES * (self.chunk + gap), _HEADS * (2 * self.head_dim + 16)
         return max(rows, heads) + (self.chunk // 8 if self.float8 else 0)
 
     @property
     def _beside_ring(self) -> int:
         """Return the bytes of the row, of the sums and heads (at least), and of the layers' records."""
         group = self.heads // self.key_heads
-        value, parts = (1, 2) if self.float8 else (2, 1)
-        normed, plain = ((parts + norm) * (value * width + 64) for norm, width in ((1, self.dim), (0, max(self.joined, self.inner))))
-        row = -(-max(normed, plain, 4 * _WARPS * group * self.head_dim) // 128) * 128
+        values = max(2 * self.dim + 32, self.joined, self.inner)
+        row = -(-max(2 * values, 4 * _WARPS * group * self.head_dim) // 128) * 128
         made, inner, dim = (self._most_rows(rows) for rows in (self.made, self.inner, self.dim))
         rows = 2 * max(made, inner, dim) if self.parallel else max(2 * inner, made, dim)
         sums = 4 * _WARPS * rows + 20 * (self.head_dim + 8) + 1280
