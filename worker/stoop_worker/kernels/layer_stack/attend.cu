@@ -137,8 +137,8 @@ static __device__ __forceinline__ void attend(const Step& step, Program& program
 #pragma unroll
   for (int i = 0; i < HEAD_DIM / 8; i++) mixture.mixed[i][0] = mixture.mixed[i][1] = 0;
   for (int tile = 0; tile < tiles; tile++) {
-    const int half = tile % kTeam;
-    const bool taken = tile / kTeam % kTeams == warp / kTeam;
+    const int half = tile % 2;
+    const bool taken = tile / 2 % (kWarps / 2) == warp / 2;
     if (half == 0 && taken) wait_for(ring.full(), ring.turn);
     if (tile % kWarps == warp) {
       char* keys = program.memory + ring.slot * kSlot + half * kTile * kHeadRow;
@@ -164,7 +164,7 @@ static __device__ __forceinline__ void attend(const Step& step, Program& program
     }
     if (half == 1 || tile + 1 == tiles) {
       __syncwarp();
-      if (taken && lane == 0) arrive(ring.empty());
+      if (taken && lane < kTeam / 2) arrive(ring.empty());
       ring.next();
     }
   }

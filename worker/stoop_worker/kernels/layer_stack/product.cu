@@ -190,7 +190,7 @@ struct Loaded {
 // A warp's part of its team's slots, where the row's values are that it multiplies them by.
 struct Own {
   Rows rows;
-  Turns turns;
+  Turns<kTeams> turns;
   int row, column;  // where the lane's values begin in a slot, and in the row
   int apart;        // from the upper span of the lane's row to the lower one
   bool given, lower;
@@ -279,9 +279,9 @@ static __device__ __forceinline__ void multiply(Own own, const char* memory, con
 static __device__ __forceinline__ float sum_of(const float* sums, int row, Rows rows) {
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < kTeams; i++) {
-    const float2 pair = *reinterpret_cast<const float2*>(sums + row * kWarps + i * kTeam);
-    if (i < rows.chunks) sum += pair.x + pair.y;
+  for (int i = 0; i < kWarps; i += 2) {
+    const float2 pair = *reinterpret_cast<const float2*>(sums + row * kWarps + i);
+    if (i < rows.chunks * kTeam) sum += pair.x + pair.y;
   }
   return sum;
 }

@@ -23,7 +23,7 @@ constexpr float kLowest = -1e30f;
 // round before must be full; while a copier waits for earlier copies, no slot may be filled twice.
 static_assert(kUnderWay + kTeams <= STAGES, "the copies under way and the teams' slots are of one round");
 static_assert(3 * kUnderWay - 2 < STAGES, "the copies under way, and those that a copier waits for, are of one round");
-static_assert(kCopiers == kTeams, "copiers and teams both have every fourth slot");
+static_assert(kCopiers % kTeams == 0, "a slot's copier tells its team");
 static_assert(kGroup <= 8, "a product has columns for 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
@@ -87,7 +87,7 @@ struct Full {
 struct Ring {
   u32 memory, barriers;
   int slot = 0, turn = 0;
-  int order = 0;  // the team, or the copier, whose slot is next
+  int order = 0;  // the copier whose slot is next; and, if there are fewer teams, what tells the team
 
   __device__ __forceinline__ u32 full() const { return barriers + 16 * slot; }
   __device__ __forceinline__ u32 empty() const { return barriers + 16 * slot + 8; }
@@ -111,7 +111,6 @@ struct Ring {
 struct alignas(16) Rows {
   int first, count, full;  // `full` tiles have all lines
   int lines, tiles, chunk, chunks;  // a slot has `chunk` bytes of each row
-  int tiles_on;                     // tiles from a team's slot to its next one, and less than a tile more
   int slots, beyond, turns;         // slots in all, those beyond whole rounds of the ring, and whether it turns
 
   __device__ __forceinline__ int row_at(int tile) const { return tile * (lines - 1) + min(tile, full); }
@@ -126,7 +125,7 @@ static __device__ __forceinline__ Rows rows_of() {
   const int first = static_cast<long long>(ROWS) * blockIdx.x / PROGRAMS;
   const int count = static_cast<int>(static_cast<long long>(ROWS) * (blockIdx.x + 1) / PROGRAMS) - first;
   constexpr int kSlots = kTiles * kChunks;
-  return {first,   count,  count - kTiles * (kEach - 1), kEach, kTiles, kChunk, kChunks, kTeams / kChunks,
+  return {first,   count,  count - kTiles * (kEach - 1), kEach, kTiles, kChunk, kChunks,
           kSlots, kSlots % STAGES, kSlots / STAGES % 2};
 }
 
@@ -147,27 +146,30 @@ struct Range {
   __device__ __forceinline__ bool attends() const { return shares() && split < count; }
 };
 
-// Every fourth slot of a weight: those of a team, or of a copier. They are found before they are needed.
+// The slots of a weight of one of EVERY teams or copiers. They are found before they are needed.
+template <int EVERY>
 struct Turns {
   Ring ring;
   int tile = 0, at, left;  // the next slot: its tile, its place in the rows, and the slots from there on
 
   // steps `all` to the next weight
   __device__ __forceinline__ Turns(Ring& all, const Rows& rows, int which) : ring(all) {
-    at = (which + kTeams - all.order) % kTeams, left = rows.slots - at;
+    at = (which + kCopiers - all.order) % EVERY, left = rows.slots - at;
     ring.skip(at);
 #pragma unroll
-    for (int i = 1; i < kTeams; i++)
+    for (int i = 1; i < EVERY; i++)
       if (at >= rows.chunks) tile++, at -= rows.chunks;
     all.skip(rows.beyond);
     all.turn ^= rows.turns;
-    all.order = (all.order + rows.slots) % kTeams;
+    all.order = (all.order + rows.slots) % kCopiers;
   }
 
   __device__ __forceinline__ void next(const Rows& rows) {
-    ring.skip(kTeams);
-    left -= kTeams, tile += rows.tiles_on, at += kTeams - rows.tiles_on * rows.chunks;
-    if (at >= rows.chunks) at -= rows.chunks, tile++;
+    ring.skip(EVERY);
+    left -= EVERY, at += EVERY;
+#pragma unroll
+    for (int i = 0; i < EVERY; i++)
+      if (at >= rows.chunks) tile++, at -= rows.chunks;
   }
 };
 
@@ -190,7 +192,7 @@ struct Weight {
   Rows rows;
   int width, stride;
 
-  __device__ __forceinline__ int chunk_bytes(const Turns& turns) const {
+  __device__ __forceinline__ int chunk_bytes(const Turns<kCopiers>& turns) const {
     return min(rows.chunk, width * kValueBytes - turns.at * rows.chunk);
   }
   __device__ __forceinline__ const char* row(int row) const { return first + static_cast<long long>(row) * stride; }
@@ -198,7 +200,7 @@ struct Weight {
 
 static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight, int copier, int lane) {
   const Rows& rows = weight.rows;
-  for (Turns own(all, rows, copier); own.left > 0; own.next(rows)) {
+  for (Turns<kCopiers> own(all, rows, copier); own.left > 0; own.next(rows)) {
     const int count = rows.lines_at(own.tile), first = rows.first + rows.row_at(own.tile), at = own.at * rows.chunk;
     const int bytes = weight.chunk_bytes(own);
     const int block = first / kSide, blocks = FLOAT8 ? (first + count - 1) / kSide - block + 1 : 0, scale_bytes = 4 * bytes / kSide;
