@@ -20,6 +20,7 @@ __all__ = ["PARTS", "LayerStack", "kernel_of", "source"]
 
 _NAME = "layer_stack"
 _SECONDS = 10
+_AHEAD = 96 * 1024  # bytes; only float8 weights gain by it
 PARTS = "instructions", "ring", "program", "product", "attend"
 """The files before a kernel's own; only the first needs a GPU."""
 
@@ -113,6 +114,8 @@ def source(sizes: Sizes) -> str:
         "CHUNK": sizes.chunk,
         "STAGES": sizes.slots,
         "UNDER_WAY": sizes.under_way,
+        "TEAM": 2 if sizes.parallel else 4,
+        "AHEAD": _AHEAD if sizes.float8 else 0,
         "SECONDS": _SECONDS,
     }
     folder = files("stoop_worker.kernels.layer_stack")

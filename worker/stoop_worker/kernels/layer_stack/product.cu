@@ -233,7 +233,7 @@ static __device__ __forceinline__ void multiply(Own own, const char* memory, con
     // each half of a step is loaded before the product of the half before; what is loaded last is not used
     Loaded now, next;
     now.load(weight, column, own.given);
-#pragma unroll 1
+#pragma unroll 2
     for (int step = begin; step < end; step++) {
       float left[4] = {0, 0, 0, 0}, right[4] = {0, 0, 0, 0};
       next.load(weight + kPiece, column + kPiece, own.given);

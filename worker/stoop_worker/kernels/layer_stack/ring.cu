@@ -1,7 +1,7 @@
 // The sizes of a program, and the warps that copy to the ring of slots.
 
 constexpr int kWarps = 8, kMultiplying = 32 * kWarps;
-constexpr int kTeam = 2, kTeams = kWarps / kTeam;  // warps of a team, which takes a whole slot
+constexpr int kTeam = TEAM, kTeams = kWarps / kTeam;  // warps of a team, which takes a whole slot
 constexpr int kCopiers = 4, kThreads = kMultiplying + 32 * kCopiers;  // warps, each of which fills whole slots
 constexpr int kUnderWay = UNDER_WAY;  // slots; with more, what programs tell each other would queue behind copies
 constexpr int kValueBytes = FLOAT8 ? 1 : 2;
@@ -11,6 +11,8 @@ constexpr int kPiece = 64, kSide = 128;                // bytes of a row that a 
 constexpr int kSpan = FLOAT8 ? kSide : kPiece;         // bytes; a product is of two spans of each row
 constexpr int kMostChunk = 2 * CHUNK, kWhole = 512;    // bytes of a row in a slot
 constexpr int kTile = 16;                              // positions that are attended to at once
+constexpr int kAhead = AHEAD, kAheadPiece = 4096;    // bytes beyond the ring
+constexpr u32 kAheadPause = 240;                     // cycles from piece to piece: a program's share of memory's rate
 constexpr int kPositions = 32;                       // of keys and values in a slot
 constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + kHeadGap;
 constexpr int kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
@@ -103,6 +105,23 @@ struct Ring {
   __device__ __forceinline__ Full before(int slots) const {
     const bool around = slot < slots;
     return {barriers + 16 * (slot - slots + (around ? STAGES : 0)), around ? turn ^ 1 : turn};
+  }
+};
+
+// What a copier brings to the nearer cache while there is no room in the ring: what comes after the tile at hand.
+struct Ahead {
+  const char *at, *end;
+  u32 last = 0;
+
+  __device__ __forceinline__ void step(const char* tile_end) {
+    const u32 now = clock_of_cycles();
+    if (now - last < kAheadPause) return;
+    last = now;
+    if (at < tile_end) at = tile_end;
+    if (at - tile_end >= kAhead || at >= end) return;
+    const int bytes = static_cast<int>(min(static_cast<long long>(kAheadPiece), static_cast<long long>(end - at)));
+    bring_nearer(at, bytes);
+    at += bytes;
   }
 };
 
@@ -200,6 +219,7 @@ struct Weight {
 
 static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight, int copier, int lane) {
   const Rows& rows = weight.rows;
+  Ahead ahead{weight.row(rows.first), weight.row(rows.first + rows.count)};
   for (Turns<kCopiers> own(all, rows, copier); own.left > 0; own.next(rows)) {
     const int count = rows.lines_at(own.tile), first = rows.first + rows.row_at(own.tile), at = own.at * rows.chunk;
     const int bytes = weight.chunk_bytes(own);
@@ -207,7 +227,11 @@ static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight
     const char* source = weight.row(first + lane) + at;
     const u32 full = own.ring.full(), place = own.ring.place();
     await_copies(own.ring);
-    wait_for(own.ring.empty(), own.ring.turn ^ 1);
+    if (kAhead && copier == 0 && lane == 0) {
+      while (!phase_has_ended(own.ring.empty(), own.ring.turn ^ 1)) ahead.step(weight.row(first + count));
+    } else {
+      wait_for(own.ring.empty(), own.ring.turn ^ 1);
+    }
     if (lane == 0) expect(full, count * bytes + blocks * scale_bytes);
     __syncwarp();
     if (lane < count) copy(place + lane * (rows.chunk + kGap), source, bytes, full);

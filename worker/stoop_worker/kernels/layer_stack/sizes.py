@@ -15,8 +15,8 @@ _HEADS = 64  # keys and values in a slot
 _MOST_SPLITS = 16
 _MOST_ROWS = 256  # of a product in a program
 _MOST_GROUP = 8  # queries of a key head
-_UNDER_WAY, _LEAST_SLOTS = 3, 8  # the slots that are copied at once, and those that they need; see ring.cu
-_MORE_UNDER_WAY, _SLOTS_FOR_MORE = 4, 11  # what parallel layers tell each other does not wait for copies
+_LEAST_SLOTS = 8  # see kUnderWay in ring.cu
+_SLOTS_FOR_FOUR = 11  # under way
 _A_PROGRAM = 227 * 1024
 
 
@@ -75,7 +75,9 @@ class Sizes:
     @property
     def under_way(self) -> int:
         """Slots that are copied at once."""
-        return _MORE_UNDER_WAY if self.parallel and self.slots >= _SLOTS_FOR_MORE else _UNDER_WAY
+        if self.float8:
+            return 2
+        return 4 if self.parallel and self.slots >= _SLOTS_FOR_FOUR else 3
 
     @property
     def shared_bytes(self) -> int:
