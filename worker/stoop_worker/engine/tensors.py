@@ -149,13 +149,13 @@ class HeadReads:
     rules_RK: Tensor
 
     def keep(self, ids_R: Tensor, values_RV: Tensor | None, last: LastHeads) -> Tensor:
-        """Store ids and values (`values_RV` float32) in the seats; return both as (R, 1 + V) float64, or ids as (R, 1).
+        """Store ids and values (`values_RV` float32) in the seats; return both as (R, 1 + V) float64.
 
-        A float64 holds every id and every float32 exactly.
+        A float64 holds every id and every float32 exactly. Ids alone are returned as they are, (R, 1) int64.
         """
         last.tokens_S[self.seats_R] = ids_R
         if values_RV is None:
-            return ids_R.double()[:, None]
+            return ids_R[:, None]
         last.values_SV[self.seats_R] = values_RV
         return torch.cat((ids_R.double()[:, None], values_RV.double()), dim=1)
 

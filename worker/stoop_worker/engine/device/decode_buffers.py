@@ -99,7 +99,8 @@ class DecodeBuffers:
         """
         host = self._buffers.on_host()
         self._laid[self._buffers.upcoming].lay(rows, chunks)
-        self._buffers.send()
+        # the table comes last: nothing reads the pages of padding
+        self._buffers.send(of_last=len(chunks) * self.pages)
         return host
 
     def on_device(

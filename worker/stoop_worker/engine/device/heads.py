@@ -183,7 +183,7 @@ def _rows(part: Tensor) -> list[HeadValues] | list[list[float]]:
         rows: list[list[float]] = part.tolist()
         return rows
     new = tuple.__new__  # twice as fast as the class itself
-    return [new(HeadValues, (token, ())) for token in part.numpy()[:, 0].astype(np.int64).tolist()]
+    return [new(HeadValues, (token, ())) for token in part.numpy()[:, 0].astype(np.int64, copy=False).tolist()]
 
 
 def _values(heads: Head, row: Several[float]) -> HeadValues:
