@@ -88,14 +88,6 @@ static inline bool phase_ended(u32 barrier, int turn) {
   emulated::sleep();
   return found.turn != turn;
 }
-static inline bool phase_has_ended(u32 barrier, int turn) { return phase_ended(barrier, turn); }
-static inline u32 clock_of_cycles() {
-  static u32 now = 0;
-  return now += 100;
-}
-static inline void bring_nearer(const char* from, int bytes) {
-  if (reinterpret_cast<uintptr_t>(from) % 16 || bytes % 16 || bytes <= 0) emulated::failed = true;
-}
 static inline void fence_barrier_init() {}
 static inline void fence_async_proxy() {}
 static inline u32 fetch_add(u32* to) { return (*to)++; }

@@ -20,7 +20,6 @@ __all__ = ["PARTS", "LayerStack", "kernel_of", "source"]
 
 _NAME = "layer_stack"
 _SECONDS = 10
-_AHEAD = 96 * 1024  # bytes; only float8 weights gain by it
 PARTS = "instructions", "ring", "program", "product", "attend"
 """The files before a kernel's own; only the first needs a GPU."""
 
@@ -114,8 +113,7 @@ def source(sizes: Sizes) -> str:
         "CHUNK": sizes.chunk,
         "STAGES": sizes.slots,
         "UNDER_WAY": sizes.under_way,
-        "TEAM": 2 if sizes.parallel else 4,
-        "AHEAD": _AHEAD if sizes.float8 else 0,
+        "TEAM": sizes.team,
         "SECONDS": _SECONDS,
     }
     folder = files("stoop_worker.kernels.layer_stack")

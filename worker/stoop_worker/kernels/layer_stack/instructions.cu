@@ -143,27 +143,6 @@ static __device__ __forceinline__ bool phase_ended(u32 barrier, int turn) {
   return there;
 }
 
-// the same, without a pause
-static __device__ __forceinline__ bool phase_has_ended(u32 barrier, int turn) {
-  u32 there;
-  asm volatile("{ .reg .pred there; mbarrier.test_wait.parity.shared::cta.b64 there, [%1], %2; selp.u32 %0, 1, 0, there; }"
-               : "=r"(there)
-               : "r"(barrier), "r"(turn)
-               : "memory");
-  return there;
-}
-
-static __device__ __forceinline__ u32 clock_of_cycles() {
-  u32 now;
-  asm volatile("mov.u32 %0, %clock;" : "=r"(now));
-  return now;
-}
-
-// copy to the cache that all programs share
-static __device__ __forceinline__ void bring_nearer(const char* from, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 // let the copy engine see barriers that were just made
 static __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -11,8 +11,6 @@ constexpr int kPiece = 64, kSide = 128;                // bytes of a row that a 
 constexpr int kSpan = FLOAT8 ? kSide : kPiece;         // bytes; a product is of two spans of each row
 constexpr int kMostChunk = 2 * CHUNK, kWhole = 512;    // bytes of a row in a slot
 constexpr int kTile = 16;                              // positions that are attended to at once
-constexpr int kAhead = AHEAD, kAheadPiece = 4096;    // bytes beyond the ring
-constexpr u32 kAheadPause = 240;                     // cycles from piece to piece: a program's share of memory's rate
 constexpr int kPositions = 32;                       // of keys and values in a slot
 constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + kHeadGap;
 constexpr int kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
@@ -21,11 +19,11 @@ constexpr int kSlot = (kRowsBytes > kHeadsBytes ? kRowsBytes : kHeadsBytes) + kS
 constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
 constexpr float kLowest = -1e30f;
 
-// A barrier tells a round of the ring from the next one only. When a team waits for its slot, every fourth, that of the
-// round before must be full; while a copier waits for earlier copies, no slot may be filled twice.
+// A barrier tells a round of the ring from the next one only. When a team waits for its next slot, that of the round before
+// must be full; while a copier waits for earlier copies, no slot may be filled twice.
 static_assert(kUnderWay + kTeams <= STAGES, "the copies under way and the teams' slots are of one round");
 static_assert(3 * kUnderWay - 2 < STAGES, "the copies under way, and those that a copier waits for, are of one round");
-static_assert(kCopiers % kTeams == 0, "a slot's copier tells its team");
+static_assert(kCopiers % kTeams == 0, "the slots of a copier are all of one team");
 static_assert(kGroup <= 8, "a product has columns for 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
@@ -89,7 +87,7 @@ struct Full {
 struct Ring {
   u32 memory, barriers;
   int slot = 0, turn = 0;
-  int order = 0;  // the copier whose slot is next; and, if there are fewer teams, what tells the team
+  int order = 0;  // the copier whose slot is next
 
   __device__ __forceinline__ u32 full() const { return barriers + 16 * slot; }
   __device__ __forceinline__ u32 empty() const { return barriers + 16 * slot + 8; }
@@ -105,23 +103,6 @@ struct Ring {
   __device__ __forceinline__ Full before(int slots) const {
     const bool around = slot < slots;
     return {barriers + 16 * (slot - slots + (around ? STAGES : 0)), around ? turn ^ 1 : turn};
-  }
-};
-
-// What a copier brings to the nearer cache while there is no room in the ring: what comes after the tile at hand.
-struct Ahead {
-  const char *at, *end;
-  u32 last = 0;
-
-  __device__ __forceinline__ void step(const char* tile_end) {
-    const u32 now = clock_of_cycles();
-    if (now - last < kAheadPause) return;
-    last = now;
-    if (at < tile_end) at = tile_end;
-    if (at - tile_end >= kAhead || at >= end) return;
-    const int bytes = static_cast<int>(min(static_cast<long long>(kAheadPiece), static_cast<long long>(end - at)));
-    bring_nearer(at, bytes);
-    at += bytes;
   }
 };
 
@@ -144,8 +125,8 @@ static __device__ __forceinline__ Rows rows_of() {
   const int first = static_cast<long long>(ROWS) * blockIdx.x / PROGRAMS;
   const int count = static_cast<int>(static_cast<long long>(ROWS) * (blockIdx.x + 1) / PROGRAMS) - first;
   constexpr int kSlots = kTiles * kChunks;
-  return {first,   count,  count - kTiles * (kEach - 1), kEach, kTiles, kChunk, kChunks,
-          kSlots, kSlots % STAGES, kSlots / STAGES % 2};
+  return {first,   count,   count - kTiles * (kEach - 1), kEach,           kTiles,
+          kChunk,  kChunks, kSlots,                       kSlots % STAGES, kSlots / STAGES % 2};
 }
 
 // the range of positions of a program, which may be empty; `count` ranges of a key head are not
@@ -219,19 +200,15 @@ struct Weight {
 
 static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight, int copier, int lane) {
   const Rows& rows = weight.rows;
-  Ahead ahead{weight.row(rows.first), weight.row(rows.first + rows.count)};
   for (Turns<kCopiers> own(all, rows, copier); own.left > 0; own.next(rows)) {
     const int count = rows.lines_at(own.tile), first = rows.first + rows.row_at(own.tile), at = own.at * rows.chunk;
     const int bytes = weight.chunk_bytes(own);
-    const int block = first / kSide, blocks = FLOAT8 ? (first + count - 1) / kSide - block + 1 : 0, scale_bytes = 4 * bytes / kSide;
+    const int block = first / kSide, blocks = FLOAT8 ? (first + count - 1) / kSide - block + 1 : 0;
+    const int scale_bytes = 4 * bytes / kSide;
     const char* source = weight.row(first + lane) + at;
     const u32 full = own.ring.full(), place = own.ring.place();
     await_copies(own.ring);
-    if (kAhead && copier == 0 && lane == 0) {
-      while (!phase_has_ended(own.ring.empty(), own.ring.turn ^ 1)) ahead.step(weight.row(first + count));
-    } else {
-      wait_for(own.ring.empty(), own.ring.turn ^ 1);
-    }
+    wait_for(own.ring.empty(), own.ring.turn ^ 1);
     if (lane == 0) expect(full, count * bytes + blocks * scale_bytes);
     __syncwarp();
     if (lane < count) copy(place + lane * (rows.chunk + kGap), source, bytes, full);

@@ -80,6 +80,11 @@ class Sizes:
         return 4 if self.parallel and self.slots >= _SLOTS_FOR_FOUR else 3
 
     @property
+    def team(self) -> int:
+        """Warps that multiply the same slot."""
+        return 2 if self.parallel else 4
+
+    @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a program."""
         return self.slots * self._slot_bytes + self._beside_ring
