@@ -28,7 +28,7 @@ BULK = JobCost(redis_us=211.0, result_bytes=710, state_bytes=320, log_bytes=0, n
 
 # jobs a second of one NVIDIA H200, each job about a new photo of nine crops or its like
 GPU_RATES = {
-    "moondream2, 3 tokens": 66.8,
+    "moondream2, 3 tokens": 67.4,
     "moondream2 in float8, 3 tokens": 102.7,
     "moondream2, caption of 128 tokens": 46.7,
     "moondream3, 3 tokens": 55.0,
