@@ -29,9 +29,6 @@ using std::min;
 struct float2 {
   float x, y;
 };
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
 struct uint2 {
   u32 x, y;
 };

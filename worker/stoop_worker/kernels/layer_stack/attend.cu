@@ -10,11 +10,11 @@ static __device__ __forceinline__ void load_heads(u16* heads, const u32* qkv, u3
     const int head = query ? range.head * kGroup + given : HEADS + (value ? KEY_HEADS : 0) + range.head;
     const u32* from = qkv + head * HEAD_DIM;
 #if NORMS
-    u16 factors[kPairs][2] = {};
+    u16 factors[kTurned][2] = {};
     if (!value) {
       const u16* norm = query ? q_norm : k_norm;
 #pragma unroll
-      for (int i = 0; i < kPairs; i++) {
+      for (int i = 0; i < kTurned; i++) {
         const int pair = 32 * i + lane;
         factors[i][0] = __ldg(norm + (pair < FREQUENCIES ? pair : 2 * pair));
         factors[i][1] = __ldg(norm + (pair < FREQUENCIES ? FREQUENCIES + pair : 2 * pair + 1));
@@ -22,23 +22,23 @@ static __device__ __forceinline__ void load_heads(u16* heads, const u32* qkv, u3
     }
 #endif
     u16* to = heads + (query ? given : value ? kNewValue : kNewKey) * kHead;
-    u32 words[kPairs][2];
+    u32 words[kTurned][2];
     SpinLimit limit;
     for (bool there = false; !there; limit.count()) {
       there = true;
 #pragma unroll
-      for (int i = 0; i < kPairs; i++) {
+      for (int i = 0; i < kTurned; i++) {
         const int pair = 32 * i + lane;
         const bool turned = !value && pair < FREQUENCIES;
         words[i][0] = shared_word(from + (turned ? pair : 2 * pair));
         words[i][1] = shared_word(from + (turned ? FREQUENCIES + pair : 2 * pair + 1));
       }
 #pragma unroll
-      for (int i = 0; i < kPairs; i++) there = there && is_of(words[i][0], number) && is_of(words[i][1], number);
+      for (int i = 0; i < kTurned; i++) there = there && is_of(words[i][0], number) && is_of(words[i][1], number);
     }
-    float real[kPairs], imaginary[kPairs], squares = 0;
+    float real[kTurned], imaginary[kTurned], squares = 0;
 #pragma unroll
-    for (int i = 0; i < kPairs; i++) {
+    for (int i = 0; i < kTurned; i++) {
       real[i] = high_of(words[i][0]), imaginary[i] = high_of(words[i][1]);
       squares += real[i] * real[i] + imaginary[i] * imaginary[i];
     }
@@ -46,14 +46,14 @@ static __device__ __forceinline__ void load_heads(u16* heads, const u32* qkv, u3
     if (!value) {
       const float factor = rsqrtf(warp_sum(squares) / HEAD_DIM + epsilon);
 #pragma unroll
-      for (int i = 0; i < kPairs; i++) {
+      for (int i = 0; i < kTurned; i++) {
         real[i] = wide(narrow(real[i] * factor * wide(factors[i][0])));
         imaginary[i] = wide(narrow(imaginary[i] * factor * wide(factors[i][1])));
       }
     }
 #endif
 #pragma unroll
-    for (int i = 0; i < kPairs; i++) {
+    for (int i = 0; i < kTurned; i++) {
       const int pair = 32 * i + lane;
       float a = real[i], b = imaginary[i];
       if (!value && pair < FREQUENCIES) {
@@ -138,7 +138,7 @@ static __device__ __forceinline__ void attend(const Step& step, Program& program
   for (int i = 0; i < HEAD_DIM / 8; i++) mixture.mixed[i][0] = mixture.mixed[i][1] = 0;
   for (int tile = 0; tile < tiles; tile++) {
     const int half = tile % 2;
-    const bool taken = tile / 2 % (kWarps / 2) == warp / 2;
+    const bool taken = tile / 2 % kPairs == warp / 2;
     if (half == 0 && taken) wait_for(ring.full(), ring.turn);
     if (tile % kWarps == warp) {
       char* keys = program.memory + ring.slot * kSlot + half * kTile * kHeadRow;

@@ -80,7 +80,7 @@ class LayerStack:
             log2(e) * sizes.head_dim**-0.5,
             sizes.layers,
         )
-        # launched plainly: the warp that copies reads the page table at once
+        # launched plainly: the warps that copy read the page table at once
         kernel.launch((sizes.programs, 1, 1), THREADS, sizes.shared_bytes, (step,))
         return y_1C
 

@@ -71,6 +71,12 @@ static __device__ __forceinline__ u32 shared_word(const u32* from) {
   return word;
 }
 
+static __device__ __forceinline__ Longs shared_longs(const u64* from) {
+  Longs words;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(words.x), "=l"(words.y) : "l"(from) : "memory");
+  return words;
+}
+
 static __device__ __forceinline__ void share(u32* to, u32 word) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
 }
@@ -107,15 +113,15 @@ static __device__ __forceinline__ void named_barrier(int threads) { asm volatile
 static __device__ __forceinline__ void multiply_bfloats(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-               : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
 }
 
 static __device__ __forceinline__ void multiply_halves(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-               : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
 }
 
 // four float8 values as two pairs of float16
@@ -150,12 +156,6 @@ static __device__ __forceinline__ void fence_barrier_init() {
 
 // let the copy engine write behind this thread's own writes
 static __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-static __device__ __forceinline__ Longs shared_longs(const u64* from) {
-  Longs words;
-  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(words.x), "=l"(words.y) : "l"(from) : "memory");
-  return words;
-}
 
 static __device__ __forceinline__ u32 fetch_add(u32* to) {
   u32 before;

@@ -55,9 +55,11 @@ struct Groups {
   // wait for the values that all programs share
   __device__ __forceinline__ void await(uint2* to, const u32* from, u32 number) const {
     from += 4 * threadIdx.x;
+    static_assert(kEach < 32, "a group has a bit");
     Quad words[kEach];
+    const u32 zero = word_of(u16{0}, number);
 #pragma unroll
-    for (int i = 0; i < kEach; i++) words[i] = {number, number, number, number};
+    for (int i = 0; i < kEach; i++) words[i] = {zero, zero, zero, zero};
     SpinLimit limit;
     for (u32 missing = (1u << count) - 1; missing; limit.count()) {
 #pragma unroll

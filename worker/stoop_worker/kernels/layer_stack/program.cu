@@ -5,16 +5,16 @@ constexpr int kRowValues = larger(2 * DIM + kPartGap, kWidest);
 constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
 
 constexpr int kHead = HEAD_DIM + 8;      // values from a head to the next one
-constexpr int kPairs = HEAD_DIM / 64;    // of a head's channels, for each lane
+constexpr int kTurned = HEAD_DIM / 64;   // pairs of a head's channels, for each lane
 enum { kNewKey = 8, kNewValue = 9, kFresh = 10 };  // places behind the queries
 constexpr int kMostProducts = 5;                   // of a layer
 
 struct Rotation {
-  float cosines[kPairs], sines[kPairs];
+  float cosines[kTurned], sines[kTurned];
 
   __device__ __forceinline__ explicit Rotation(const Step& step) {
 #pragma unroll
-    for (int i = 0; i < kPairs; i++) {
+    for (int i = 0; i < kTurned; i++) {
       const int pair = 32 * i + threadIdx.x % 32;
       const float* from = step.rotations + 2 * (*step.position * FREQUENCIES + pair);
       cosines[i] = pair < FREQUENCIES ? from[0] : 1;
@@ -31,6 +31,8 @@ struct Shared {
   float tops[kWarps][8], totals[kWarps][8];
   alignas(16) u16 heads[kFresh * kHead];
 };
+
+static_assert(sizeof(Shared) <= 2 * kFresh * kHead + 1280, "the host reserves this much");
 
 // `layers` are records of FIELDS numbers, and behind them is room for sums. `ring` is where the thread's warp has come.
 struct Program {

@@ -2,6 +2,7 @@
 
 constexpr int kWarps = 8, kMultiplying = 32 * kWarps;
 constexpr int kTeam = TEAM, kTeams = kWarps / kTeam;  // warps of a team, which takes a whole slot
+constexpr int kPairs = kWarps / 2;                    // of warps, which take a whole slot of keys and values
 constexpr int kCopiers = 4, kThreads = kMultiplying + 32 * kCopiers;  // warps, each of which fills whole slots
 constexpr int kUnderWay = UNDER_WAY;  // slots; with more, what programs tell each other would queue behind copies
 constexpr int kValueBytes = FLOAT8 ? 1 : 2;
@@ -20,10 +21,11 @@ constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts
 constexpr float kLowest = -1e30f;
 
 // A barrier tells a round of the ring from the next one only. When a team waits for its next slot, that of the round before
-// must be full; while a copier waits for earlier copies, no slot may be filled twice.
-static_assert(kUnderWay + kTeams <= STAGES, "the copies under way and the teams' slots are of one round");
+// must be full; so must that of a pair of warps. While a copier waits for earlier copies, no slot may be filled twice.
+static_assert(kUnderWay + kPairs <= STAGES, "the copies under way, and the slots of teams or pairs, are of one round");
 static_assert(3 * kUnderWay - 2 < STAGES, "the copies under way, and those that a copier waits for, are of one round");
-static_assert(kCopiers % kTeams == 0, "the slots of a copier are all of one team");
+static_assert(kCopiers % kTeams == 0, "the order of the copiers is also that of the teams");
+static_assert(kTeams <= kPairs, "a team is at least a pair");
 static_assert(kGroup <= 8, "a product has columns for 8 queries");
 
 static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
@@ -69,7 +71,8 @@ struct SpinLimit {
   }
 };
 
-// Wait for the program's own copies or warps. If they stayed out, other programs would wait for this one too long.
+// Wait for the program's own copies or warps. There is no limit: if they stayed out, other programs would wait for this one
+// too long, except in the last product.
 static __device__ __forceinline__ void wait_for(u32 barrier, int turn) {
   while (!phase_ended(barrier, turn)) {
   }
@@ -87,7 +90,7 @@ struct Full {
 struct Ring {
   u32 memory, barriers;
   int slot = 0, turn = 0;
-  int order = 0;  // the copier whose slot is next
+  int order = 0;  // the copier whose slot is next; it also tells the team
 
   __device__ __forceinline__ u32 full() const { return barriers + 16 * slot; }
   __device__ __forceinline__ u32 empty() const { return barriers + 16 * slot + 8; }
@@ -110,8 +113,8 @@ struct Ring {
 // slots, one after the other.
 struct alignas(16) Rows {
   int first, count, full;  // `full` tiles have all lines
-  int lines, tiles, chunk, chunks;  // a slot has `chunk` bytes of each row
-  int slots, beyond, turns;         // slots in all, those beyond whole rounds of the ring, and whether it turns
+  int lines, chunk, chunks;  // a slot has `chunk` bytes of each row
+  int slots, beyond, turns;  // slots in all, those beyond whole rounds of the ring, and whether it turns
 
   __device__ __forceinline__ int row_at(int tile) const { return tile * (lines - 1) + min(tile, full); }
   __device__ __forceinline__ int lines_at(int tile) const { return lines - (tile >= full); }
@@ -125,8 +128,8 @@ static __device__ __forceinline__ Rows rows_of() {
   const int first = static_cast<long long>(ROWS) * blockIdx.x / PROGRAMS;
   const int count = static_cast<int>(static_cast<long long>(ROWS) * (blockIdx.x + 1) / PROGRAMS) - first;
   constexpr int kSlots = kTiles * kChunks;
-  return {first,   count,   count - kTiles * (kEach - 1), kEach,           kTiles,
-          kChunk,  kChunks, kSlots,                       kSlots % STAGES, kSlots / STAGES % 2};
+  return {first,   count,  count - kTiles * (kEach - 1), kEach, kChunk, kChunks,
+          kSlots, kSlots % STAGES, kSlots / STAGES % 2};
 }
 
 // the range of positions of a program, which may be empty; `count` ranges of a key head are not

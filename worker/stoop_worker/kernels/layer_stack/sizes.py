@@ -15,8 +15,10 @@ _HEADS = 64  # keys and values in a slot
 _MOST_SPLITS = 16
 _MOST_ROWS = 256  # of a product in a program
 _MOST_GROUP = 8  # queries of a key head
-_LEAST_SLOTS = 8  # see kUnderWay in ring.cu
-_SLOTS_FOR_FOUR = 11  # under way
+_MOST_WIDTH = 31 * 4 * _MULTIPLYING  # of a row: a thread has at most 31 groups of four values
+_LEAST_SLOTS = 8  # that the ring needs: see the assertions in ring.cu
+_SLOTS_FOR_FOUR = 11  # with so many, four may be under way
+_BARRIERS_AND_ROWS = 1280  # bytes at most: barriers, rows of products, and what warps tell each other
 _A_PROGRAM = 227 * 1024
 
 
@@ -100,6 +102,7 @@ class Sizes:
             and group <= _MOST_GROUP
             and self.key_heads <= self.programs
             and all(width % (512 if self.float8 else 64) == 0 for width in widths)
+            and max(widths) <= _MOST_WIDTH
             and all(rows <= _MOST_ROWS * self.programs for rows in (self.made, self.inner, self.dim))
             and self.slots >= _LEAST_SLOTS
         )
@@ -118,7 +121,7 @@ class Sizes:
         row = -(-max(2 * values, 4 * _WARPS * group * self.head_dim) // 128) * 128
         made, inner, dim = (self._most_rows(rows) for rows in (self.made, self.inner, self.dim))
         rows = 2 * max(made, inner, dim) if self.parallel else max(2 * inner, made, dim)
-        sums = 4 * _WARPS * rows + 20 * (self.head_dim + 8) + 1280
+        sums = 4 * _WARPS * rows + 20 * (self.head_dim + 8) + _BARRIERS_AND_ROWS
         return row + sums + 8 * self.fields * self.layers
 
     def _most_rows(self, rows: int) -> int:
