@@ -16,7 +16,7 @@ from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 __all__ = ["model_folder", "pairs", "queue_worker"]
 
 _START_SECONDS = 300.0  # load some gigabytes, compile, capture
-# `stoop worker`, also where the packages are on the path and Stoop is not installed
+# `stoop worker`, also where Stoop's packages are on the path but not its command
 _PROGRAM = "import typer; from stoop_worker.command import command; typer.run(command)"
 
 
