@@ -352,6 +352,7 @@ static inline u32 __reduce_max_sync(u32, u32 value) {
 static inline u32 shared_address(const void* pointer) {
   return static_cast<const char*>(pointer) - emulated::current->program->aligned + emulated::kBase;
 }
+static inline float exp2_of(float x) { return std::exp2(x); }
 static inline void barrier_of(u32 barrier, int arrivals) {
   emulated::current->program->barriers[barrier] = {arrivals, arrivals, 0, 0, {}};
 }

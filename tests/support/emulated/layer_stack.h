@@ -6,7 +6,6 @@ static inline char* dynamic_memory() { return emulated::current->program->aligne
 static inline float as_float(u32 bits) { return __uint_as_float(bits); }
 static inline u16 narrow(float value) { return emulated::to_bfloat(value); }
 static inline u32 narrow(float low, float high) { return narrow(low) | static_cast<u32>(narrow(high)) << 16; }
-static inline float power_of_two(float exponent) { return std::exp2(exponent); }
 static inline u32 most_of_halves(u32 a, u32 b) {
   return std::max(a >> 16, b >> 16) << 16 | std::max(a & 0xffff, b & 0xffff);
 }

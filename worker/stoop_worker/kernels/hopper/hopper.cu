@@ -30,6 +30,12 @@ static __device__ __forceinline__ u32 shared_address(const void* pointer) {
   return static_cast<u32>(address);
 }
 
+static __device__ __forceinline__ float exp2_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // barriers in shared memory
 
 static __device__ __forceinline__ void barrier_of(u32 barrier, int arrivals) {

@@ -6,12 +6,6 @@ constexpr int kThreads = 128 * WARPGROUPS;
 constexpr float kLowest = -1e30f;
 constexpr float kLazy = 8.0f;  // of log2: how far a weight may exceed 1 before the sums are scaled down
 
-static __device__ __forceinline__ float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 static __device__ __forceinline__ u32 halves(float low, float high) {
   u32 packed;
   asm("cvt.rn." HALF "x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

@@ -20,8 +20,8 @@ cores. Each product needs a whole row, so programs share the values of rows as w
 
 The host defines DIM, INNER, HEADS, KEY_HEADS, HEAD_DIM, FREQUENCIES (half of a head's rotated channels), PAGE,
 PROGRAMS, SPLITS (ranges of positions), CHUNK (bytes of each row in a full slot), STAGES (slots of the ring), UNDER_WAY
-(slots that are copied at once), TEAM (warps that share a slot), FIELDS (numbers of a layer's record), and SECONDS,
-after which a wait for other programs gives up. Activations are bfloat16.
+(slots that are copied at once), TEAM (warps that share a slot), BESIDE_HEADS (bytes), FIELDS (numbers of a layer's
+record), and SECONDS, after which a wait for other programs gives up. Activations are bfloat16.
 
 Other devices, dtypes, sizes and numbers of rows have a launch for each product (`row_linear`, `rotate_attend`).
 """

@@ -99,12 +99,12 @@ struct Mixture {
     for (int half = 0; half < 2; half++)
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        scores[half][i] = 8 * half + 2 * part + i < count ? power_of_two(scores[half][i] - peak) : 0;
+        scores[half][i] = 8 * half + 2 * part + i < count ? exp2_of(scores[half][i] - peak) : 0;
         sum += scores[half][i];
       }
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    const float kept = power_of_two(top - peak);
+    const float kept = exp2_of(top - peak);
     top = peak;
     total = total * kept + sum;
     const u32 a = narrow(scores[0][0], scores[0][1]), c = narrow(scores[1][0], scores[1][1]);
@@ -195,7 +195,7 @@ static __device__ __forceinline__ void attend(const Step& step, Program& program
     for (int i = 0; i < mixing; i++) top = fmaxf(top, shared.tops[i][head]);
 #pragma unroll 1
     for (int i = 0; i < mixing; i++) {
-      const float kept = power_of_two(shared.tops[i][head] - top);
+      const float kept = exp2_of(shared.tops[i][head] - top);
       const float2 value = *reinterpret_cast<const float2*>(mixed + i * kChannels + 2 * pair);
       total += kept * shared.totals[i][head];
       a += kept * value.x, b += kept * value.y;
@@ -231,7 +231,7 @@ static __device__ __forceinline__ void combine(const Step& step, const Range& ra
     float most = top;
 #pragma unroll
     for (int apart = kRanges / 2; apart; apart /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
-    const float kept = power_of_two(top - most);
+    const float kept = exp2_of(top - most);
     float total = value_of(softmax.y) * kept, a = value_of(values.x) * kept, b = value_of(values.y) * kept;
 #pragma unroll
     for (int apart = kRanges / 2; apart; apart /= 2) {
@@ -244,4 +244,15 @@ static __device__ __forceinline__ void combine(const Step& step, const Range& ra
     u32* to = step.attended + range.head * kChannels + channel;
     share(to, word_of(narrow(a * factor), number)), share(to + 1, word_of(narrow(b * factor), number));
   }
+}
+
+// Attend with the program's part, if it has one.
+static __device__ __forceinline__ void attend_all(const Step& step, Program& program, const Rotation& rotation, u32 number,
+                                                  int layer, long long slot, const u16* q_norm, const u16* k_norm) {
+  if (program.range.attends()) {
+    load_heads(program.shared.heads, step.qkv, number, q_norm, k_norm, rotation, program.range, step.head_epsilon);
+    sync_multiplying();
+    attend(step, program, number, layer, slot);
+  }
+  if (program.range.shares()) combine(step, program.range, number);
 }

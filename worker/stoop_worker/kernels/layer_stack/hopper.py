@@ -12,7 +12,7 @@ from torch import Tensor
 from stoop_worker.kernels.hopper import CudaKernel, Unusable, defined, is_hopper, is_usable, try_to_compile
 from stoop_worker.kernels.layer_stack.parallel import ParallelLayers
 from stoop_worker.kernels.layer_stack.pre_norm import PreNormLayers
-from stoop_worker.kernels.layer_stack.sizes import THREADS, Sizes
+from stoop_worker.kernels.layer_stack.sizes import BESIDE_HEADS, THREADS, Sizes
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import Places
 
@@ -114,6 +114,7 @@ def source(sizes: Sizes) -> str:
         "STAGES": sizes.slots,
         "UNDER_WAY": sizes.under_way,
         "TEAM": sizes.team,
+        "BESIDE_HEADS": BESIDE_HEADS,
         "SECONDS": _SECONDS,
     }
     folder = files("stoop_worker.kernels.layer_stack")

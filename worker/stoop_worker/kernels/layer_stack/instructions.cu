@@ -30,12 +30,6 @@ static __device__ __forceinline__ u32 narrow(float low, float high) {
   return pair;
 }
 
-static __device__ __forceinline__ float power_of_two(float exponent) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
-  return power;
-}
-
 // the largest of two halves each, as numbers without a sign
 static __device__ __forceinline__ u32 most_of_halves(u32 a, u32 b) {
   u32 most;

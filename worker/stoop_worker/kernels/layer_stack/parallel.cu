@@ -108,9 +108,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
   const long long slot = *step.slot;
   Shared& shared = program.shared;
   const Rotation rotation(step);
-  const int mine = threadIdx.x, first_owned = shared.rows[kFc2].first;
-  const bool owns = mine < shared.rows[kFc2].count;
-  float residual = owns ? wide(step.x[first_owned + mine]) : 0;
+  const int mine = threadIdx.x;
+  Residual residual(step, shared.rows[kFc2]);
   const u32 before = *step.counters;
 
   for (int layer = 0; layer < step.count; layer++) {
@@ -122,14 +121,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
     for (int product = 0; product < kProducts; product++) {
       const Rows rows = shared.rows[product];
       const bool first = products.is_first(product);
-      if (product == kFc2) {
-        if (program.range.attends()) {
-          load_heads(shared.heads, step.qkv, number, nullptr, nullptr, rotation, program.range, 0);
-          sync_multiplying();
-          attend(step, program, number, layer, slot);
-        }
-        if (program.range.shares()) combine(step, program.range, number);
-      }
+      if (product == kFc2) attend_all(step, program, rotation, number, layer, slot, nullptr, nullptr);
       const Own own(program.ring, rows, products.width(product), first ? 2 : 1);
       // read before the product, which takes as long
       const u16* biases = halves(first ? kFirstBias : kSecondBias) + rows.first;
@@ -138,8 +130,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
         load_normed(program, step.out, number - 1, layer == 0 ? step.x : nullptr, halves(kNorm), halves(kNormBias),
                     step.epsilon);
       } else if (!first) {
-        load_row<kWidest, false>(program.row, products.width(product), product == kFc2 ? step.inner : step.attended, number,
-                                 nullptr, nullptr, 0, shared.squares, shared.most);
+        load_row(program, products.width(product), product == kFc2 ? step.inner : step.attended, number);
       }
       // a product's sums are read while those of the next one are written
       float* sums = program.sums + product % 2 * kSumsApart;
@@ -152,14 +143,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
       } else if (product == kFc1) {
         share(step.inner + rows.first - kMade + mine, word_of(narrow(gelu(sum)), number));
       } else if (product == kFc2) {
-        residual += sum;
+        residual.value += sum;
       } else {
-        const u16 rounded = narrow(residual + sum);
-        residual = wide(rounded);
+        const u16 rounded = residual.add(sum);
         share(step.out + rows.first + mine, word_of(rounded, number));
       }
     }
   }
-  if (owns) step.y[first_owned + mine] = narrow(residual);
+  residual.store(step);
   program.end(step, before);
 }

@@ -40,9 +40,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
   const long long slot = *step.slot;
   Shared& shared = program.shared;
   const Rotation rotation(step);
-  const int mine = threadIdx.x, first_owned = shared.rows[kDown].first;
-  const bool owns = mine < shared.rows[kDown].count;
-  float residual = owns ? wide(step.x[first_owned + mine]) : 0;
+  const int mine = threadIdx.x;
+  Residual residual(step, shared.rows[kDown]);
   const u32 before = *step.counters;
 
   for (int layer = 0; layer < step.count; layer++) {
@@ -54,23 +53,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
 #pragma unroll 1
     for (int product = 0; product < kProducts; product++) {
       const Rows rows = shared.rows[product];
-      if (product == kOut) {
-        if (program.range.attends()) {
-          load_heads(shared.heads, step.qkv, number, halves(kQNorm), halves(kKNorm), rotation, program.range, step.head_epsilon);
-          sync_multiplying();
-          attend(step, program, number, layer, slot);
-        }
-        if (program.range.shares()) combine(step, program.range, number);
-      }
+      if (product == kOut) attend_all(step, program, rotation, number, layer, slot, halves(kQNorm), halves(kKNorm));
       const bool first = product == kQkv, normed = first || product == kGates || product == kUps;
       const Own own(program.ring, rows, products.width(product), normed ? kParts<true> : 1);
       if (first || product == kGates) {
-        factor = load_row<DIM, true>(program.row, DIM, first ? step.out : step.middle, first ? number - 1 : number,
+        factor = load_row<DIM, true>(program, DIM, first ? step.out : step.middle, first ? number - 1 : number,
                                      first && layer == 0 ? step.x : nullptr, halves(first ? kNorm : kMlpNorm),
-                                     step.epsilon, shared.squares, shared.most);
+                                     step.epsilon);
       } else if (product != kUps) {
-        factor = load_row<kWidest, false>(program.row, products.width(product), product == kOut ? step.attended : step.inner,
-                                          number, nullptr, nullptr, 0, shared.squares, shared.most);
+        factor = load_row(program, products.width(product), product == kOut ? step.attended : step.inner, number);
       }
       float* sums = program.sums + (product == kUps ? kGateSums * kWarps : 0);
       multiply(own, program.memory, program.row, sums, products.width(product));
@@ -82,14 +73,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
         share(step.qkv + rows.first + mine, word_of(narrow(sum), number));
       } else if (product == kUps) {
         const float gate = sum_of(program.sums, mine, rows) * factor;
-        share(step.inner + shared.rows[kGates].first + mine, word_of(narrow(__fdividef(gate, 1 + __expf(-gate)) * sum), number));
+        share(step.inner + shared.rows[kGates].first + mine,
+              word_of(narrow(__fdividef(gate, 1 + __expf(-gate)) * sum), number));
       } else {
-        const u16 rounded = narrow(residual + sum);
-        residual = wide(rounded);
-        share((product == kOut ? step.middle : step.out) + rows.first + mine, word_of(rounded, number));
+        share((product == kOut ? step.middle : step.out) + rows.first + mine, word_of(residual.add(sum), number));
       }
     }
   }
-  if (owns) step.y[first_owned + mine] = narrow(residual);
+  residual.store(step);
   program.end(step, before);
 }

@@ -91,13 +91,13 @@ static __device__ __forceinline__ void store_parts(u16* to, int apart, const flo
 // Take a row that all programs share, times the norm's weights if it has one, to shared memory; returns the factor of the
 // products with it. A value there is the sum of one part of 16 bits, or with a norm of two. A `plain` row is whole already.
 template <int MOST, bool NORM>
-static __device__ __forceinline__ float load_row(u16* row, int width, const u32* from, u32 number, const u16* plain,
-                                                 const u16* norm, float epsilon, float* squares_of, u32* most_of) {
+static __device__ __forceinline__ float load_row(Program& program, int width, const u32* from, u32 number,
+                                                 const u16* plain, const u16* norm, float epsilon) {
   const Groups<MOST> groups(NORM ? MOST : width);
   constexpr int kEach = Groups<MOST>::kEach;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint2 factors[NORM ? kEach : 1] = {}, given[kEach] = {};
-  u16* to = row + 4 * threadIdx.x;
+  u16* to = program.row + 4 * threadIdx.x;
   if constexpr (NORM) groups.load(factors, norm);
   if (NORM && plain) {
     groups.load(given, plain);
@@ -132,7 +132,7 @@ static __device__ __forceinline__ float load_row(u16* row, int width, const u32*
   }
   if constexpr (NORM) {
     squares = warp_sum(squares);
-    if (lane == 0) squares_of[warp] = squares;
+    if (lane == 0) program.shared.squares[warp] = squares;
   } else {
     most = max(most & 0xffff0000, most << 16);
   }
@@ -140,10 +140,10 @@ static __device__ __forceinline__ float load_row(u16* row, int width, const u32*
 #if FLOAT8
   // a power of two brings the largest value near the largest of float16
   most = __reduce_max_sync(0xffffffffu, most);
-  if (lane == 0) most_of[warp] = most;
+  if (lane == 0) program.shared.most[warp] = most;
   sync_multiplying();
 #pragma unroll
-  for (int i = 0; i < kWarps; i++) most = max(most, most_of[i]);
+  for (int i = 0; i < kWarps; i++) most = max(most, program.shared.most[i]);
   const int exponent = min(max(static_cast<int>(most >> 23) - 127, -100), 100);
   const float up = as_float(static_cast<u32>(13 - exponent + 127) << 23);
   factor = as_float(static_cast<u32>(exponent - 13 + 127) << 23);
@@ -162,10 +162,15 @@ static __device__ __forceinline__ float load_row(u16* row, int width, const u32*
   if constexpr (NORM) {
     squares = 0;
 #pragma unroll
-    for (int i = 0; i < kWarps; i++) squares += squares_of[i];
+    for (int i = 0; i < kWarps; i++) squares += program.shared.squares[i];
     factor *= rsqrtf(squares * (1.0f / MOST) + epsilon);
   }
   return factor;
+}
+
+// the same without a norm
+static __device__ __forceinline__ float load_row(Program& program, int width, const u32* from, u32 number) {
+  return load_row<kWidest, false>(program, width, from, number, nullptr, nullptr, 0);
 }
 
 // What a lane takes for half of two spans of float8 values of a row of the weight, and for its column of the row.

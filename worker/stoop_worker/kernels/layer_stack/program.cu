@@ -32,7 +32,7 @@ struct Shared {
   alignas(16) u16 heads[kFresh * kHead];
 };
 
-static_assert(sizeof(Shared) <= 2 * kFresh * kHead + 1280, "the host reserves this much");
+static_assert(sizeof(Shared) <= 2 * kFresh * kHead + BESIDE_HEADS, "the host reserves this much");
 
 // `layers` are records of FIELDS numbers, and behind them is room for sums. `ring` is where the thread's warp has come.
 struct Program {
@@ -79,6 +79,26 @@ struct Program {
     if (threadIdx.x != 0 || fetch_add(step.counters + 1) + 1 != PROGRAMS) return;
     step.counters[0] = before + step.count;
     step.counters[1] = 0;
+  }
+};
+
+// the value of the row that runs through all layers of which a thread makes the sum, if it `owns` one
+struct Residual {
+  int at;
+  bool owns;
+  float value;
+
+  // `rows` are those of a product that is added to it
+  __device__ __forceinline__ Residual(const Step& step, const Rows& rows)
+      : at(rows.first + threadIdx.x), owns(static_cast<int>(threadIdx.x) < rows.count), value(owns ? wide(step.x[at]) : 0) {}
+
+  __device__ __forceinline__ u16 add(float sum) {
+    const u16 rounded = narrow(value + sum);
+    value = wide(rounded);
+    return rounded;
+  }
+  __device__ __forceinline__ void store(const Step& step) const {
+    if (owns) step.y[at] = narrow(value);
   }
 };
 

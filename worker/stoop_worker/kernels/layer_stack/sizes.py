@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
-__all__ = ["THREADS", "Sizes"]
+__all__ = ["BESIDE_HEADS", "THREADS", "Sizes"]
 
 THREADS = 384
 """Threads of a program: eight warps that multiply, and four that copy."""
+
+BESIDE_HEADS = 1280
+"""Bytes of a program for all that its warps share beside heads, sums and the row, such as barriers; at most."""
 
 _WARPS, _TILE = 8, 16
 _MULTIPLYING = 32 * _WARPS
@@ -17,8 +20,7 @@ _MOST_ROWS = 256  # of a product in a program
 _MOST_GROUP = 8  # queries of a key head
 _MOST_WIDTH = 31 * 4 * _MULTIPLYING  # of a row: a thread has at most 31 groups of four values
 _LEAST_SLOTS = 8  # that the ring needs: see the assertions in ring.cu
-_SLOTS_FOR_FOUR = 11  # with so many, four may be under way
-_BARRIERS_AND_ROWS = 1280  # bytes at most: barriers, rows of products, and what warps tell each other
+_SLOTS_FOR_FOUR = 11  # a ring of at least 11 slots allows four copies under way
 _A_PROGRAM = 227 * 1024
 
 
@@ -121,7 +123,7 @@ class Sizes:
         row = -(-max(2 * values, 4 * _WARPS * group * self.head_dim) // 128) * 128
         made, inner, dim = (self._most_rows(rows) for rows in (self.made, self.inner, self.dim))
         rows = 2 * max(made, inner, dim) if self.parallel else max(2 * inner, made, dim)
-        sums = 4 * _WARPS * rows + 20 * (self.head_dim + 8) + _BARRIERS_AND_ROWS
+        sums = 4 * _WARPS * rows + 20 * (self.head_dim + 8) + BESIDE_HEADS
         return row + sums + 8 * self.fields * self.layers
 
     def _most_rows(self, rows: int) -> int:
