@@ -21,9 +21,9 @@ StoopError
 └── TimedOut               no answer within the caller's timeout; the message names the job's state
 """
 
-from typing import Final
+from typing import Final, Self
 
-from stoop_schemas.failure import Failure
+from stoop_schemas.failure import Failure, Rejected
 from stoop_schemas.result import Result
 from stoop_schemas.state import State
 
@@ -68,6 +68,11 @@ class InvalidJob(StoopError, ValueError):
         super().__init__(failure.message)
         self.failure = failure
         self.field = field
+
+    @classmethod
+    def of(cls, rejected: Rejected) -> Self:
+        """Return the error for what the contract does not accept."""
+        return cls(rejected.failure, rejected.field)
 
 
 class QueueFull(StoopError):

@@ -29,7 +29,7 @@ def build_job(skill: str, *, settings: Mapping[str, Any] | None = None, **fields
         refuse_unknown_fields(fields)
         refuse_unknown_settings(settings or {})
     except Rejected as rejected:
-        raise InvalidJob(rejected.failure) from None
+        raise InvalidJob.of(rejected) from None
     given = {"id": names.new_id(), **{name: value for name, value in fields.items() if value is not None}}
     given_settings = {name: value for name, value in (settings or {}).items() if value is not None}
     try:
@@ -47,7 +47,7 @@ def checked(job: Job) -> Job:
     try:
         return check(job)
     except Rejected as rejected:
-        raise InvalidJob(rejected.failure, rejected.field) from rejected
+        raise InvalidJob.of(rejected) from rejected
 
 
 def sized(settings: Mapping[str, Any] | None, messages: Any) -> Mapping[str, Any]:
@@ -55,7 +55,7 @@ def sized(settings: Mapping[str, Any] | None, messages: Any) -> Mapping[str, Any
     try:
         return chat_images.sized(settings, messages)
     except Rejected as rejected:
-        raise InvalidJob(rejected.failure, rejected.field) from None
+        raise InvalidJob.of(rejected) from None
 
 
 def within(allowed: AllowedBuckets, job: Job) -> Job:

@@ -266,7 +266,7 @@ class JobClient:
             with sending([within(self._allowed, checked(job)) for job in jobs]) as traced:
                 ids = await self._queue.submit(traced)
         except Rejected as error:  # text that UTF-8 cannot encode, which a command line may contain
-            raise InvalidJob(error.failure, error.field) from error
+            raise InvalidJob.of(error) from error
         if self._cancel_on_exit:
             self._open.update(ids)
         await self._unserved.check(jobs)

@@ -191,7 +191,7 @@ def _check(job: Job) -> None:
     try:
         check(job)
     except Rejected as error:
-        raise InvalidJob(error.failure, error.field) from error
+        raise InvalidJob.of(error) from error
 
 
 def _chunks(jobs: Sequence[Job]) -> list[list[int]]:
