@@ -49,7 +49,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "moondream2-arrivals": Part(f"{_ENGINE} direct --on-device --open-loop --rate 30 --rate-seconds 8", 120),
     "moondream2-fp8-cache": Part(f"{_ENGINE} decode --on-device --concurrency 64 --engine fp8_cache=True", 60),
     "moondream2-crops": Part(
-        f"{_ENGINE} direct cot --on-device --concurrency 64 --engine stall_crops=126 crop_budget=126", 90
+        f"{_ENGINE} direct cot --on-device --concurrency 64 --engine stall_crops=189 crop_budget=189", 90
     ),
     "moondream2-jpegs": Part(f"{_ENGINE} direct --jpegs-on-gpu --concurrency 1,64", 100),
     "moondream2-fp8": Part(f"{_ENGINE} direct cot --on-device --concurrency 1,64 {_FP8}", 120),
