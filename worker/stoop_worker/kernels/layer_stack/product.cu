@@ -4,7 +4,9 @@
 // a barrier of all programs would take several times as long. Every word is written once a layer, so an old word has
 // the number before. A program has read all words of a layer before it shares the last of its own, so none is lost.
 
-static __device__ __forceinline__ u32 word_of(u16 value, u32 number) { return static_cast<u32>(value) << 16 | (number & 0xffff); }
+static __device__ __forceinline__ u32 word_of(u16 value, u32 number) {
+  return static_cast<u32>(value) << 16 | (number & 0xffff);
+}
 
 static __device__ __forceinline__ bool is_of(u32 word, u32 number) { return !((word ^ number) & 0xffff); }
 
@@ -153,7 +155,8 @@ static __device__ __forceinline__ float load_row(Program& program, int width, co
     if (i >= groups.count) break;
 #if FLOAT8
     const float* from = values[i];
-    *reinterpret_cast<uint2*>(to + i * groups.kApart) = {half_pair(from[0] * up, from[1] * up), half_pair(from[2] * up, from[3] * up)};
+    *reinterpret_cast<uint2*>(to + i * groups.kApart) = {half_pair(from[0] * up, from[1] * up),
+                                                         half_pair(from[2] * up, from[3] * up)};
 #else
     store_parts(to + i * groups.kApart, width + kPartGap, values[i]);
 #endif
