@@ -217,8 +217,9 @@ static __device__ __forceinline__ void copy_rows(Ring& all, const Weight& weight
     if (lane < count) copy(place + lane * (rows.chunk + kGap), source, bytes, full);
     if (31 - lane < blocks) {
       const int which = 31 - lane;
-      const float* scales = weight.scales + (block + which) * (weight.width / kSide) + at / kSide;
-      copy(place + kSlot - kScaleBytes + which * (kScaleBytes / 2), reinterpret_cast<const char*>(scales), scale_bytes, full);
+      copy(place + kSlot - kScaleBytes + which * (kScaleBytes / 2),
+           reinterpret_cast<const char*>(weight.scales + (block + which) * (weight.width / kSide) + at / kSide),
+           scale_bytes, full);
     }
   }
 }
